@@ -1,0 +1,5 @@
+"""`python -m coterie`, as torchrun starts it."""
+
+from .cli import main
+
+main()

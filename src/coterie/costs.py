@@ -1,0 +1,44 @@
+"""What a network costs: parameters and multiply-adds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .cutting import evaluating
+
+
+def parameters(module: nn.Module) -> int:
+    """Parameters, shared ones counted once."""
+    return sum(p.numel() for p in module.parameters())
+
+
+def layer_macs(module: nn.Module, output: Tensor) -> int:
+    """Multiply-adds per image of a convolution or linear layer; others count nothing, as is usual."""
+    if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+        return int(module.weight[0].numel() * output[0].numel())
+    if isinstance(module, nn.Linear):
+        return int(module.in_features * output[0].numel())
+    return 0
+
+
+def macs(module: nn.Module, shape: tuple[int, ...]) -> int:
+    """Multiply-adds of one image of this shape; what runs once is counted once."""
+    counted = 0
+
+    def count(layer: nn.Module, args: Any, output: Any) -> None:
+        nonlocal counted
+        if isinstance(output, Tensor):
+            counted += layer_macs(layer, output)
+
+    handles = [part.register_forward_hook(count) for part in module.modules()]
+    reference = next(module.parameters())
+    try:
+        with evaluating(module):
+            module(torch.zeros(1, *shape, device=reference.device, dtype=reference.dtype))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return counted

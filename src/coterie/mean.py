@@ -1,0 +1,83 @@
+"""MeanPeers: the averaged copy of the peers and of what is trained beside them (Eq. 7-8)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+def phi(step: int, beta: float) -> float:
+    """The smoothing coefficient min(1 - 1/g, beta) of step g = 1, 2, ... (Eq. 8)."""
+    return min(1.0 - 1.0 / step, beta)
+
+
+class MeanPeers(nn.Module):
+    """An exponential moving average of a module's weights; modules shared inside it stay shared.
+
+    Args:
+        source: what is averaged: a method with its peers and heads. It is copied.
+        beta: the smoothing coefficient's upper bound; its horizon is 1/(1-beta) steps.
+        batch_norm: 'own': the copy's batch-norm layers normalise by the batch in training and keep running
+            statistics of their own, as the copy's activations are its own; for a copy that is run in training.
+            'average': they are never in training mode and the source's running statistics are averaged too.
+    """
+
+    def __init__(
+        self, source: nn.Module, beta: float = 0.999, batch_norm: Literal["own", "average"] = "own"
+    ) -> None:
+        super().__init__()
+        self.average = copy.deepcopy(source).requires_grad_(False)
+        self.beta = beta
+        self.batch_norm = batch_norm
+        self.step = 0
+        self.train()
+
+    def train(self, mode: bool = True) -> MeanPeers:
+        """In training only batch-norm layers with statistics of their own change; dropout stays off."""
+        super().train(False)
+        self.training = mode
+        for module in self.average.modules():
+            if isinstance(module, _BatchNorm):
+                module.training = mode and self.batch_norm == "own"
+        return self
+
+    @torch.no_grad()
+    def update(self, source: nn.Module) -> None:
+        """theta_mean <- phi(g) theta_mean + (1 - phi(g)) theta, after optimiser step g (Eq. 7)."""
+        self.step += 1
+        weight = 1.0 - phi(self.step, self.beta)
+        names, means = zip(*self._averaged(), strict=True)
+        current = dict(source.named_parameters(remove_duplicate=False))
+        current |= dict(source.named_buffers(remove_duplicate=False))  # type: ignore[arg-type]
+        torch._foreach_lerp_(means, [current[name] for name in names], weight)
+        for name, mean in self._copied():
+            mean.copy_(current[name])
+
+    def _averaged(self) -> list[tuple[str, torch.Tensor]]:
+        found: list[tuple[str, torch.Tensor]] = list(self.average.named_parameters())
+        if self.batch_norm == "average":
+            found += [(n, b) for n, b in self.average.named_buffers() if b.is_floating_point()]
+        return found
+
+    def _copied(self) -> list[tuple[str, torch.Tensor]]:
+        """Buffers that are neither averaged nor the copy's own."""
+        buffers = self.average.named_buffers()
+        if self.batch_norm == "average":
+            return [(n, b) for n, b in buffers if not b.is_floating_point()]
+        own = {
+            f"{prefix}.{n}"
+            for prefix, module in self.average.named_modules()
+            if isinstance(module, _BatchNorm)
+            for n, _ in module.named_buffers()
+        }
+        return [(n, b) for n, b in buffers if n not in own]
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"step": self.step}
+
+    def set_extra_state(self, state: Any) -> None:
+        self.step = int(state["step"])

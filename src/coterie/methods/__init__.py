@@ -1,0 +1,27 @@
+"""One file per method: peers and losses become terms. The folder listing is the list of methods."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from .method import Method
+
+
+def available() -> dict[str, type[Method]]:
+    """Every method in this folder by its class name; a new file is found without being listed anywhere."""
+    found = {}
+    for info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        for name, item in vars(module).items():
+            if (
+                isinstance(item, type)
+                and issubclass(item, Method)
+                and item is not Method
+                and item.__module__ == module.__name__
+            ):
+                found[name] = item
+    return found
+
+
+__all__ = ["Method", "available"]

@@ -1,0 +1,33 @@
+"""Baseline: the plain network, and the controls a comparison needs."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ..losses import cross_entropy, total
+from ..peers import PeerNet
+from .method import Method, Views
+
+
+class Baseline(Method):
+    """Cross-entropy on one network: L = CE(z, y).
+
+    Controls for a fair comparison with PCL: with `views` = m every image is seen m times per step, each time
+    augmented anew (L = mean over the views), as many views and gradient images as PCL has; with averaged
+    weights kept (`--ema`) the gain of averaging can be told apart from the gain of distillation.
+
+    Args:
+        net: the network, a PeerNet of one peer.
+        views: views of each image per step.
+    """
+
+    trains = "one network"
+
+    def __init__(self, net: PeerNet, views: int = 1) -> None:
+        super().__init__(net)
+        self.views = views
+
+    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+        each = [views] if isinstance(views, Tensor) else views
+        losses = [cross_entropy(self.net(view).logits, labels).sum() for view in each]
+        return total(ce=sum(losses[1:], start=losses[0]) / len(losses))

@@ -1,0 +1,122 @@
+"""The contract every method keeps, and what all of them have in common."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..mean import MeanPeers
+from ..peers import PeerNet, Peers, standalone
+
+Views = Tensor | Sequence[Tensor]
+
+
+class Method(nn.Module):
+    """Peers, and the losses that train them.
+
+    A subclass writes `forward`; where it has an ensemble it writes `ensemble` too. Its typed `__init__` is its
+    configuration: the command line and the YAML files read it from there.
+    """
+
+    trains: ClassVar[Literal["one network", "branches", "networks"]] = "branches"
+    """What its peers are: a single network, branches on a shared trunk, or whole networks."""
+
+    least_peers: ClassVar[int] = 1
+
+    def __init__(self, net: PeerNet) -> None:
+        super().__init__()
+        if net.size < self.least_peers:
+            raise InputError(f"{type(self).__name__} needs at least {self.least_peers} peers, not {net.size}.")
+        self.net = net
+        self.views = 1
+        """How many views of each image `forward` wants: 1, or one per peer."""
+        self.mean: MeanPeers | None = None
+        self.deploys_mean = False
+
+    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+        """The weighted terms of the objective and their sum, `loss`."""
+        raise NotImplementedError
+
+    def ensemble(self, peers: Peers) -> Tensor | None:
+        """The ensemble's logits (B, C) from what its peers computed; None without an ensemble."""
+        return None
+
+    def after_step(self) -> None:
+        """To be called after every optimiser step that was taken: moves the averages."""
+        if self.mean is not None:
+            self.mean.update(self)
+
+    def keep_mean(self, beta: float, batch_norm: Literal["own", "average"] = "average") -> None:
+        """Average the weights of the peers and of everything trained beside them from now on."""
+        self.mean = MeanPeers(self, beta, batch_norm)
+
+    @property
+    def deployed(self) -> str:
+        """The name of the predictor that `deploy` returns."""
+        return "mean1" if self.deploys_mean else "peer1"
+
+    def deploy(self) -> nn.Module:
+        """The network to ship: the user's own class and keys, in evaluation mode, a copy of its own."""
+        network = standalone(self.predictors()[self.deployed])
+        for mine, trained in zip(network.parameters(), self.net.peers[0].parameters(), strict=True):
+            mine.requires_grad_(trained.requires_grad)
+        return network
+
+    def predictors(self) -> dict[str, nn.Module]:
+        """Every network that can be evaluated or deployed, each from images to logits."""
+        found: dict[str, nn.Module] = {f"peer{j}": peer for j, peer in enumerate(self.net.peers, 1)}
+        if self.mean_method is not None:
+            found |= {f"mean{j}": peer for j, peer in enumerate(self.mean_method.net.peers, 1)}
+        if self.has_ensemble:
+            found |= {self._ensemble_name(kind): Ensemble(method) for kind, method in self._kinds()}
+        return found
+
+    def logits(self, images: Tensor) -> dict[str, Tensor]:
+        """What every predictor says to a batch, each trunk run once: `predictors` for evaluation."""
+        found: dict[str, Tensor] = {}
+        for kind, method in self._kinds():
+            peers = method.net(images)
+            name = "peer" if kind == "raw" else "mean"
+            found |= {f"{name}{j}": z for j, z in enumerate(peers.logits, 1)}
+            ensemble = method.ensemble(peers)
+            if ensemble is not None:
+                found[self._ensemble_name(kind)] = ensemble
+        return found
+
+    @property
+    def has_ensemble(self) -> bool:
+        return type(self).ensemble is not Method.ensemble
+
+    @property
+    def mean_method(self) -> Method | None:
+        """This method with averaged weights, if they are kept."""
+        average = self.mean.average if self.mean is not None else None
+        return average if isinstance(average, Method) else None
+
+    def _kinds(self) -> list[tuple[str, Method]]:
+        kinds = {"raw": self, "mean": self.mean_method}
+        return [(kind, method) for kind, method in kinds.items() if method is not None]
+
+    def _ensemble_name(self, kind: str) -> str:
+        """`ensemble` is the one to deploy; the other of raw and averaged weights carries its kind."""
+        return "ensemble" if (kind == "mean") == self.deploys_mean else f"{kind}_ensemble"
+
+
+class Ensemble(nn.Module):
+    """All peers of a method and its ensemble head as one network from images to logits."""
+
+    def __init__(self, method: Method) -> None:
+        super().__init__()
+        bare = copy.copy(method)  # the same peers and heads, without their averages
+        bare._modules = {name: part for name, part in method._modules.items() if name != "mean"}
+        bare.mean = None
+        self.method = bare
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.method.ensemble(self.method.net(images))
+        assert logits is not None
+        return logits

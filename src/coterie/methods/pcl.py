@@ -1,0 +1,131 @@
+"""PCL: Peer Collaborative Learning (Wu & Gong, AAAI 2021)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..losses import cross_entropy, distil, distil_others, ramp_up, total
+from ..peers import PeerNet, Peers
+from .method import Method, Views
+
+
+class PCL(Method):
+    """Peers taught by their ensemble and by each other's mean models (Wu & Gong, AAAI 2021).
+
+    L = L_ce^p + L_ce^t + L_pe + L_pm                                                         (Eq. 1)
+    ce_peers        L_ce^p = sum_j CE(z_j, y)                                                 (Eq. 2)
+    ce_ensemble     L_ce^t = CE(z^t, y), z^t = Linear(concat(f^1..f^m))                       (Eq. 3)
+    distil_ensemble L_pe = w(e) T^2 sum_j KL(sg softmax_T(z^t) || softmax_T(z_j))             (Eq. 4-6)
+    distil_mean     L_pm = w(e) T^2/(m-1) sum_j sum_{l!=j} KL(softmax_T(z^mt_l) || softmax_T(z_j))  (Eq. 9)
+    Peer j sees its own augmented view x^j. Deployed: the mean teacher of peer 1; PCL-E: all mean teachers
+    with the averaged classifier.
+
+    The paper leaves open, and we read: mean teacher l sees its own peer's view; its batch-norm works in
+    training mode with running statistics of its own; the trunk's batch-norm sees each view by itself; the
+    gradient stops at z^t in L_pe and flows through L_ce^t. Each is an option.
+
+    Args:
+        net: the peers.
+        temperature: T, of both distillation terms.
+        ramp_up: alpha, the epochs over which w(e) rises.
+        beta: the smoothing coefficient of the mean teachers.
+        weight: lambda, the height of w(e); the paper has 1.0 for CIFAR and 0.1 for ImageNet.
+        ensemble: z^t from the learned classifier on all features, from the sum of the peers' logits
+            (Table 2, "Logit Sum"), or no ensemble teacher at all.
+        distil_ensemble: whether L_pe is there.
+        peer_teacher: who teaches the peers in L_pm: the other peers' mean models, the other peers themselves
+            ("Mutual Distillation"), the peer's own mean model ("Traditional Mean Model"; our reading:
+            w(e) T^2 sum_j KL(softmax_T(z^mt_j) || softmax_T(z_j))), or nobody.
+        input_augmentation: a view for each peer; without it ("w/o InAu") one view serves all.
+        mean_view: what mean teacher l sees: its own peer's view, or the view of each peer it teaches
+            (m times the teachers' cost).
+        mean_batch_norm: 'own' running statistics in training mode, or the student's 'average'.
+        joint_trunk: the shared modules see the m views as one batch.
+        ensemble_gradient: L_ce^t trains the peers as well as the classifier.
+        teacher_gradient: let L_pe train its teacher.
+    """
+
+    def __init__(
+        self,
+        net: PeerNet,
+        temperature: float = 3.0,
+        ramp_up: float = 80,
+        beta: float = 0.999,
+        weight: float = 1.0,
+        ensemble: Literal["learned", "sum", "none"] = "learned",
+        distil_ensemble: bool = True,
+        peer_teacher: Literal["mean", "mutual", "own_mean", "none"] = "mean",
+        input_augmentation: bool = True,
+        mean_view: Literal["own", "taught"] = "own",
+        mean_batch_norm: Literal["own", "average"] = "own",
+        joint_trunk: bool = False,
+        ensemble_gradient: bool = True,
+        teacher_gradient: bool = False,
+    ) -> None:
+        super().__init__(net)
+        self.temperature, self.ramp_up, self.weight = temperature, ramp_up, weight
+        self.ensemble_kind, self.distil_ensemble = ensemble, distil_ensemble
+        self.peer_teacher, self.mean_view, self.joint_trunk = peer_teacher, mean_view, joint_trunk
+        self.ensemble_gradient, self.teacher_gradient = ensemble_gradient, teacher_gradient
+        self.views = net.size if input_augmentation else 1
+        if ensemble == "learned":
+            if None in net.shapes["features"]:
+                raise InputError("PCL needs a network that ends in a Linear classifier, for its pooled features.")
+            width = sum(shape.numel() for shape in net.shapes["features"] if shape is not None)
+            self.classifier = nn.Linear(width, net.num_classes)
+        if peer_teacher in ("mean", "own_mean"):
+            self.keep_mean(beta, mean_batch_norm)
+            self.deploys_mean = True
+
+    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+        peers = self.net(views, joint=self.joint_trunk)
+        z, zero, w = peers.logits, peers.logits.new_zeros(()), ramp_up(epoch, self.ramp_up, self.weight)
+        ce_ensemble = distil_ensemble = zero
+        teacher = self.ensemble(peers)
+        if teacher is not None:
+            ce_ensemble = cross_entropy(teacher, labels)
+            if self.distil_ensemble:
+                target = teacher if self.teacher_gradient else teacher.detach()
+                distil_ensemble = w * distil(target, z, self.temperature).sum()
+        return total(
+            ce_peers=cross_entropy(z, labels).sum(),
+            ce_ensemble=ce_ensemble,
+            distil_ensemble=distil_ensemble,
+            distil_mean=w * self._from_peers(views, z),
+        )
+
+    def _from_peers(self, views: Views, z: Tensor) -> Tensor:
+        """L_pm without its weight, from whoever teaches the peers."""
+        if self.peer_teacher == "none":
+            return z.new_zeros(())
+        if self.peer_teacher == "mutual":
+            return distil_others(z.detach(), z, self.temperature)
+        assert self.mean_method is not None
+        with torch.no_grad():
+            net = self.mean_method.net
+            if self.mean_view == "taught" and not isinstance(views, Tensor):
+                teachers = torch.stack([net(view).logits for view in views], dim=1)  # [l, j]
+                if self.peer_teacher == "own_mean":
+                    teachers = teachers.diagonal().movedim(-1, 0)
+            else:
+                teachers = net(views, joint=self.joint_trunk).logits
+        if self.peer_teacher == "own_mean":
+            return distil(teachers, z, self.temperature).sum()
+        return distil_others(teachers, z, self.temperature)
+
+    def ensemble(self, peers: Peers) -> Tensor | None:
+        if self.ensemble_kind == "none":
+            return None
+        if self.ensemble_kind == "sum":
+            return (peers.logits if self.ensemble_gradient else peers.logits.detach()).sum(0)
+        features = torch.cat([f for f in peers.features if f is not None], dim=1)
+        logits: Tensor = self.classifier(features if self.ensemble_gradient else features.detach())
+        return logits
+
+    @property
+    def has_ensemble(self) -> bool:
+        return self.ensemble_kind != "none"

@@ -1,0 +1,1 @@
+"""Numbers become tables, pictures and a page."""

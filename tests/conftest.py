@@ -1,0 +1,71 @@
+"""What the tests share: small real networks, real data where it is, and the command line as users call it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+torch.set_num_threads(1)
+
+
+class TinyNet(nn.Module):
+    """A network of our own: three convolutional stages, batch-norm, a Linear. Runs in a millisecond."""
+
+    def __init__(self, classes: int = 5, width: int = 8, channels: int = 3) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(channels, width, 3, padding=1)
+        self.stage1 = nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU())
+        self.stage2 = nn.Sequential(nn.Conv2d(width, 2 * width, 3, 2, 1), nn.BatchNorm2d(2 * width), nn.ReLU())
+        self.stage3 = nn.Sequential(nn.Conv2d(2 * width, 2 * width, 3, padding=1), nn.BatchNorm2d(2 * width))
+        self.head = nn.Linear(2 * width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.stage3(self.stage2(self.stage1(self.stem(x)))))
+        logits: Tensor = self.head(x.mean((2, 3)))
+        return logits
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def example() -> Tensor:
+    return torch.randn(4, 3, 8, 8)
+
+
+def coterie(*arguments: object, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user does, in a process of its own with one thread."""
+    return subprocess.run(
+        [sys.executable, "-m", "coterie", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **environment},
+    )
+
+
+def refused(*arguments: object, cwd: Path | None = None) -> str:
+    """Run a command that must be refused: exit code 2, one sentence, no traceback. Returns the sentence."""
+    result = coterie(*arguments, cwd=cwd)
+    assert result.returncode == 2, result.stderr + result.stdout
+    assert "Traceback" not in result.stderr
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("coterie: "), result.stderr
+    return lines[0].removeprefix("coterie: ")
+
+
+def shared_data(name: str) -> Path:
+    """A file of the project's shared real data; the test is skipped, with a message, where it is absent."""
+    file = Path(__file__).resolve().parents[2] / "shared" / "data" / name
+    if not file.exists():
+        pytest.skip(f"the shared data file {name} is not beside this checkout")
+    return file
