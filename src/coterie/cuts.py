@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .costs import macs_by_layer
+from .costs import macs_by_layer, parameters
 from .cutting import Split, Trace, branch_parameters, shared_parameters
 from .errors import InputError
 from .flow import bottlenecks
@@ -53,8 +53,8 @@ def list_cuts(model: nn.Module, example: Tensor) -> list[Cut]:
     A cut is listed when
     - it is a good one (`Trace.split`): something with parameters is shared, something is left to the branch;
     - what enters it is all that the branch sees of the image (`bottlenecks`): no shortcut goes around it;
-    - it is a child of a `Sequential` or `ModuleList`, or no module it lies in is of a class that repeats: not the
-      inside of a block;
+    - it is a child of the network, of a `Sequential` or `ModuleList`, or of a wrapper with at least half of the
+      parameters: not the inside of a block;
     - it computes something (has multiply-adds), and shares more than the one before it (`layer3`, not
       `layer3.0`, which begins at the same place).
     """
@@ -107,14 +107,12 @@ def choose(found: list[Cut]) -> Cut:
 
 
 def _between_blocks(trace: Trace, name: str) -> bool:
-    owner = trace.modules[name.rpartition(".")[0]]
-    if isinstance(owner, (nn.Sequential, nn.ModuleList)):
+    *owners, _ = name.split(".")
+    within = [trace.modules[".".join(owners[: i + 1])] for i in range(len(owners))]
+    if not within or isinstance(within[-1], (nn.Sequential, nn.ModuleList)):
         return True
-    classes = [type(module) for module in trace.modules.values()]
-    parts = name.split(".")[:-1]
-    within = [trace.modules[".".join(parts[: i + 1])] for i in range(len(parts))]
-    plain = (nn.Sequential, nn.ModuleList)
-    return all(isinstance(module, plain) or classes.count(type(module)) == 1 for module in within)
+    half = parameters(trace.model) / 2
+    return all(parameters(module) >= half for module in within)
 
 
 def _macs_in(layers: dict[str, int], name: str) -> int:
@@ -124,5 +122,21 @@ def _macs_in(layers: dict[str, int], name: str) -> int:
 def _positions(shape: torch.Size | None) -> int:
     """Pixels of (B, C, H, W) or (B, H, W, C), tokens of (B, N, C); 0 of anything else."""
     if shape is not None and len(shape) == 4:
-        return min(shape[2] * shape[3], shape[1] * shape[2])
+        last = shape[1] == shape[2] and shape[2] != shape[3]  # of square images the equal sides tell
+        return shape[1] * shape[2] if last else shape[2] * shape[3]
     return shape[1] if shape is not None and len(shape) == 3 else 0
+
+
+def describe_cuts(name: str, model: nn.Module, example: Tensor, peers: int = 3) -> dict[str, Any]:
+    """The listed cuts of a network as plain values, its default among them."""
+    found = list_cuts(model, example)
+    default = getattr(model, "default_cut", None) or (choose(found).name if found else None)
+    return {
+        "model": name,
+        "input": list(example.shape[1:]),
+        "parameters": parameters(model),
+        "macs": sum(macs_by_layer(model, example[:1]).values()),
+        "peers": peers,
+        "default": default,
+        "cuts": [cut.as_dict(peers) for cut in found],
+    }

@@ -187,10 +187,11 @@ def _make(maker: Factory | nn.Module) -> nn.Module:
     return model
 
 
-def example_for(model: nn.Module) -> Tensor:
-    """Two images of the size the network declares (timm's `default_cfg`), else 3x32x32, else 3x224x224."""
+def example_for(model: nn.Module, shape: tuple[int, int, int] | None = None) -> Tensor:
+    """Two images of this shape, or of what the network declares (timm's `default_cfg`), else 3x32x32, 3x224x224."""
     declared = getattr(model, "default_cfg", None) or {}
     sizes = [declared["input_size"]] if "input_size" in declared else [(3, 32, 32), (3, 224, 224)]
+    sizes = sizes if shape is None else [shape]
     reference = next(model.parameters(), torch.zeros(()))
     for size in sizes:
         example = torch.randn(2, *size, device=reference.device, dtype=reference.dtype)

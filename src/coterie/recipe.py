@@ -17,8 +17,10 @@ from torch.optim import SGD, Optimizer
 from . import data as data_sets
 from . import methods, models
 from .arguments import parse_object
+from .cuts import default_cut
 from .data import Data
 from .errors import InputError
+from .finetune import start_equal
 from .methods import Method
 from .methods.pcl import PCL
 from .peers import PeerNet
@@ -49,6 +51,11 @@ class Recipe:
             method's own `beta` overrides it.
         ema: keep and report averaged weights for any method.
         model_options: further options of the network.
+        init: a safetensors file of weights that every peer starts from (fine-tuning); layers for other classes
+            start anew.
+        branch_noise: with equal starting weights, noise added to the branches of all peers but the first, in
+            standard deviations of each weight tensor.
+        checkpoint_activations: recompute the trunk in the backward pass, for less memory.
         seed: of weights, order and augmentation.
         device: where to train; 'auto' takes a GPU if there is one.
     """
@@ -67,6 +74,9 @@ class Recipe:
     ema_horizon: float = 1000 / 117300
     ema: bool = False
     model_options: dict[str, Any] = field(default_factory=dict)
+    init: str | None = None
+    branch_noise: float = 0.0
+    checkpoint_activations: bool = False
     seed: int = 0
     device: str = "auto"
 
@@ -77,6 +87,8 @@ class Recipe:
         for name in ("epochs", "batch", "peers"):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name} must be at least 1, not {getattr(self, name)}.")
+        if self.branch_noise < 0:
+            raise InputError(f"--branch_noise must not be negative, not {self.branch_noise}.")
         for name in ("warmup", "ramp_up", "ema_horizon"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(
@@ -87,8 +99,11 @@ class Recipe:
     def steps_per_epoch(self) -> int:
         return len(batches(self.data.train_size, self.batch))
 
-    def build(self) -> Method:
-        """Load the data and make the method with its peers; what depended on the data is now in `config`."""
+    def build(self, fresh: bool = True) -> Method:
+        """Load the data and make the method with its peers; what depended on the data is now in `config`.
+
+        For weights that are restored from a checkpoint anyway, `fresh=False` asks for no starting weights.
+        """
         self.data.load()
         if self.batch > self.data.train_size:
             raise InputError(
@@ -96,9 +111,7 @@ class Recipe:
                 "lower --batch."
             )
         torch.manual_seed(self.seed)
-        channels = self.data.shape[0]
-        make = models.factory(self.model, len(self.data.classes), channels, self.model_options)
-        net = PeerNet(make, self._peer_count(), self._cut(make()), example=torch.randn(2, *self.data.shape))
+        net = self._peers(fresh)
         steps = self.epochs * self.steps_per_epoch
         beta = 1.0 - 1.0 / max(1.0, self.ema_horizon * steps)
         scaled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
@@ -118,13 +131,29 @@ class Recipe:
     def _peer_count(self) -> int:
         return 1 if self.method_class.trains == "one network" else self.peers
 
-    def _cut(self, model: torch.nn.Module) -> str | None:
+    def _peers(self, fresh: bool) -> PeerNet:
+        channels, *size = self.data.shape
+        classes, options = len(self.data.classes), dict(self.model_options)
+        if not fresh:
+            options.pop("pretrained", None)
+        make = models.factory(self.model, classes, channels, options, (size[0], size[1]))
+        example = torch.randn(2, *self.data.shape)
+        cut = self._cut(make, example)
+        recompute = self.checkpoint_activations
+        net = PeerNet(make, self._peer_count(), cut, example, checkpoint_activations=recompute)
+        if net.num_classes != classes:
+            raise InputError(
+                f"{self.model} gives {net.num_classes} classes, but the data has {classes}: "
+                "let its factory take num_classes."
+            )
+        if fresh and (self.init is not None or options.get("pretrained")):
+            start_equal(net, Path(self.init) if self.init is not None else None, self.branch_noise)
+        return net
+
+    def _cut(self, make: Callable[[], torch.nn.Module], example: torch.Tensor) -> str | None:
         if self.cut == "none" or self.method_class.trains != "branches":
             return None
-        cut = self.cut or getattr(model, "default_cut", None)
-        if cut is None:
-            raise InputError(f"{self.model} has no default cut: name one with --cut.")
-        return str(cut)
+        return self.cut or default_cut(make(), example)
 
 
 def batches(size: int, batch: int) -> list[slice]:

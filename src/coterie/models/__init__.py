@@ -40,9 +40,12 @@ def factory(
         except InputError:
             raise
         except Exception as error:  # whatever a factory may raise, its user shall read it
-            reason = " ".join(str(error).split()) or "no reason given"
             if options.get("pretrained"):
-                reason += " (were the pretrained weights within reach?)"
+                raise InputError(
+                    f"The pretrained weights of {name} could not be had ({type(error).__name__}): is the hub within "
+                    "reach? Weights in a safetensors file are loaded with --init."
+                ) from error
+            reason = " ".join(str(error).split()) or "no reason given"
             raise InputError(f"{name} could not be made: {type(error).__name__}: {reason[:300]}") from error
 
     return make

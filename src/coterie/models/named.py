@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,9 @@ def from_timm(
     timm = import_healed("timm")
     known = timm.list_models()
     if name.partition(".")[0] not in known:
-        raise unknown("timm network", name, known) if len(name) > 3 else InputError(f"timm has no network '{name}'.")
+        raise unknown("timm network", name, known)
+    if options.get("pretrained"):
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # our one sentence says it
     options = {"num_classes": num_classes, "in_chans": in_channels, **options}
     small_stem = options.pop("small_stem", False)
     if size is not None and "img_size" not in options:
