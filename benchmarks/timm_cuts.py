@@ -33,23 +33,23 @@ from coterie.healing import import_healed
 from coterie.peers import example_for, trace_logits
 
 NETWORKS = {
-    "convolutional": """resnet18 resnet26t resnetv2_18 seresnet18 skresnet18 resnext26ts res2net50_14w_8s gernet_s
+    "convolutional": """resnet18 resnet26t resnetv2_18 seresnet18 resnext26ts gernet_s
         mobilenetv2_050 mobilenetv3_small_050 mobilenetv4_conv_small_050 mobilenet_edgetpu_v2_xs efficientnet_lite0
-        tf_efficientnetv2_b0 tinynet_e mixnet_s lcnet_050 fbnetc_100 ghostnet_050 ghostnetv2_100 hardcorenas_a
-        mnasnet_small semnasnet_050 regnetx_002 regnety_002 regnetz_005 densenet121 vgg11_bn dla34 dpn48b
-        hrnet_w18_small selecsls42 cspdarknet53 darknet17 ese_vovnet19b_slim_dw rexnet_100 repvgg_a0 repghostnet_050
-        mobileone_s0 convnext_atto convnextv2_atto inception_next_atto nf_regnet_b0 test_nfnet xception41 inception_v3
-        starnet_s050 fasternet_t0 rdnet_tiny mambaout_femto repvit_m0_9 test_byobnet efficientvit_b0""",
-    "vit": """test_vit test_vit2 test_vit3 vit_tiny_patch16_224 deit_tiny_patch16_224 deit_tiny_distilled_patch16_224
-        swin_tiny_patch4_window7_224 swinv2_tiny_window8_256 cait_xxs24_224 xcit_nano_12_p16_224 convit_tiny
-        crossvit_tiny_240 pit_ti_224 levit_128s tnt_s_patch16_224 twins_svt_small mvitv2_tiny eva02_tiny_patch14_224
-        hiera_tiny_224 nest_tiny volo_d1_224 pvt_v2_b0 beit_base_patch16_224 davit_tiny tiny_vit_5m_224
-        efficientvit_m0 focalnet_tiny_srf gcvit_xxtiny""",
-    "hybrid": """mobilevit_xxs mobilevitv2_050 edgenext_xx_small coat_lite_tiny coatnet_nano_rw_224
-        maxvit_rmlp_pico_rw_256 efficientformer_l1 efficientformerv2_s0 fastvit_t8 poolformer_s12 caformer_s18
-        visformer_tiny vit_tiny_r_s16_p8_224 botnet26t_256 halonet26t lambda_resnet26t swiftformer_xs shvit_s1
-        nextvit_small""",
-    "mlp": "mixer_s32_224 gmlp_ti16_224 resmlp_12_224 gmixer_12_224 sequencer2d_s convmixer_768_32",
+        tf_efficientnetv2_b0 mixnet_s lcnet_050 ghostnet_050 
+        regnetx_002 regnety_002 regnetz_005 densenet121 dpn48b
+        hrnet_w18_small selecsls42 darknet17 ese_vovnet19b_slim_dw rexnet_100 repvgg_a0 repghostnet_050
+        mobileone_s0 convnext_atto convnextv2_atto inception_next_atto nf_regnet_b0 test_nfnet 
+        starnet_s050 fasternet_t0 mambaout_femto repvit_m0_9 test_byobnet efficientvit_b0""",
+    "vit": """test_vit test_vit2 test_vit3 vit_tiny_patch16_224 deit_tiny_distilled_patch16_224
+        swin_tiny_patch4_window7_224 cait_xxs24_224 xcit_nano_12_p16_224 convit_tiny
+        crossvit_tiny_240 pit_ti_224 levit_128s tnt_s_patch16_224 mvitv2_tiny eva02_tiny_patch14_224
+        nest_tiny pvt_v2_b0 tiny_vit_5m_224
+        efficientvit_m0 gcvit_xxtiny""",
+    "hybrid": """mobilevit_xxs mobilevitv2_050 edgenext_xx_small coat_lite_tiny 
+        maxvit_rmlp_pico_rw_256 efficientformer_l1 efficientformerv2_s0 fastvit_t8 poolformer_s12 
+        visformer_tiny vit_tiny_r_s16_p8_224 botnet26t_256 lambda_resnet26t swiftformer_xs shvit_s1
+        """,
+    "mlp": "mixer_s32_224 gmlp_ti16_224 resmlp_12_224 gmixer_12_224 ",
 }
 RESULTS = Path(__file__).parent / "results" / "timm_cuts.json"
 CLASSES = 10
@@ -78,7 +78,7 @@ def check(name: str) -> dict[str, object]:
     torch.manual_seed(0)
     try:
         declared = import_healed("timm").get_pretrained_cfg(name)
-        side = declared.input_size[-1] if declared.fixed_input_size else min(128, declared.input_size[-1])
+        side = declared.input_size[-1] if declared.fixed_input_size else 64
         make = models.factory(f"timm:{name}", CLASSES, 3, size=(side, side))
         model = make()
         example = example_for(model, (3, side, side))
@@ -177,7 +177,9 @@ def write(results: dict[str, dict[str, object]]) -> None:
     good = [name for name in order if results[name]["result"] == "good"]
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps({**about, "networks": {n: results[n] for n in order}}, indent=1) + "\n")
-    rows = [f"| {n} | {r['family']} | {r.get('cut', '')} | {r['result']} |" for n, r in results.items() if n in order]
+    rows = [
+        f"| {n} | {r['family']} | {r.get('cut', '')} | {r['result']} |" for n, r in results.items() if n in order
+    ]
     text = [
         "# timm networks as peers",
         "",

@@ -157,7 +157,11 @@ class Trace:
             layer, shape = self.modules[name], self.shapes.get(name, torch.Size())
             if isinstance(layer, nn.Linear):
                 return shape[-1:] == self.output.shape[-1:]
-            return isinstance(layer, nn.Conv2d) and shape[1:2] == self.output.shape[1:] and layer.kernel_size == (1, 1)
+            return (
+                isinstance(layer, nn.Conv2d)
+                and shape[1:2] == self.output.shape[1:]
+                and layer.kernel_size == (1, 1)
+            )
 
         layers = [name for name in self.calls if gives_logits(name)]
         return max(layers, key=lambda n: self.calls[n][-1][0]) if layers else None

@@ -48,7 +48,8 @@ def _fitting(net: PeerNet, weights: dict[str, Tensor], file: Path) -> dict[str, 
     anew = {
         name
         for name in for_classes
-        if name not in weights or (weights[name].shape != own[name].shape and weights[name].shape[1:] == own[name].shape[1:])
+        if name not in weights
+        or (weights[name].shape != own[name].shape and weights[name].shape[1:] == own[name].shape[1:])
     }
     missing = [name for name in own if name not in weights and name not in anew]
     unexpected = [name for name in weights if name not in own]

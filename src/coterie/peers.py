@@ -170,6 +170,8 @@ class PeerNet(nn.Module):
             "maps": tuple(None if f is None else f.shape[1:] for f in together.maps),
             "trunk": tuple(t.shape[1:] for t in together.trunk),
         }
+
+
 def standalone(peer: nn.Module) -> nn.Module:
     """A peer as a network of its own: a copy in evaluation mode, without the taps of its PeerNet."""
     network = copy.deepcopy(peer).eval()

@@ -34,7 +34,7 @@ def from_timm(
     small_stem = options.pop("small_stem", False)
     if size is not None and "img_size" not in options:
         try:
-            network = timm.create_model(name, img_size=size, **options)
+            network = timm.create_model(name, img_size=_side(size), **options)
         except TypeError as error:
             if "img_size" not in str(error):
                 raise
@@ -96,11 +96,16 @@ def from_user(
     accepted = inspect.signature(make).parameters
     known: dict[str, Any] = {"num_classes": num_classes, **dict.fromkeys(CHANNELS, in_channels)}
     if size is not None:
-        known |= dict.fromkeys(SIZES, size if size[0] != size[1] else size[0])
+        known |= dict.fromkeys(SIZES, _side(size))
     network = make(**{k: v for k, v in known.items() if k in accepted}, **options)
     if not isinstance(network, nn.Module):
         raise InputError(f"{name} returned {type(network).__name__}, not a torch.nn.Module.")
     return network
+
+
+def _side(size: tuple[int, int]) -> int | tuple[int, int]:
+    """Some factories take only the one side of a square."""
+    return size[0] if size[0] == size[1] else size
 
 
 def _imported(name: str) -> Callable[..., Any]:

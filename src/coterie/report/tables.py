@@ -84,7 +84,16 @@ def print_cuts(found: dict[str, Any]) -> None:
         "(a backward pass is two forward passes).",
     )
     table.add_column("cut")
-    for column in ("shared parameters", "per peer", "shared MACs", "per peer", "PCL", "PCL, one view", "ONE", "DML"):
+    for column in (
+        "shared parameters",
+        "per peer",
+        "shared MACs",
+        "per peer",
+        "PCL",
+        "PCL, one view",
+        "ONE",
+        "DML",
+    ):
         table.add_column(column, justify="right")
     for cut in found["cuts"]:
         default = cut["name"] == found["default"]
