@@ -173,13 +173,13 @@ def test_unknown_names_are_refused(name: str, words: str) -> None:
 
 
 def test_option_a_network_does_not_take_is_named() -> None:
-    with pytest.raises(InputError, match="resnet32 could not be made.*'depth'"):
+    with pytest.raises(InputError, match=r"resnet32 could not be made.*'depth'"):
         models.factory("resnet32", 10, 3, {"depth": 3})()
 
 
 def test_pretrained_without_a_hub_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(InputError, match="pretrained weights of timm:test_vit could not be had.*--init"):
+    with pytest.raises(InputError, match=r"pretrained weights of timm:test_vit could not be had.*--init"):
         models.factory("timm:test_vit", 10, 3, {"pretrained": True})()
 
 
@@ -226,7 +226,7 @@ def test_branch_noise_moves_all_branches_but_the_first(tmp_path: Path) -> None:
 
 def test_init_that_does_not_fit_is_refused_by_the_names_that_differ(tmp_path: Path) -> None:
     file, _ = weights_file(tmp_path)
-    with pytest.raises(InputError, match="does not fit the network: stem.weight is"):
+    with pytest.raises(InputError, match=r"does not fit the network: stem\.weight is"):
         start_equal(package.PeerNet(lambda: TinyNet(width=4), 2, "stage2"), file)
     with pytest.raises(InputError, match="does not fit the network: it lacks"):
         start_equal(package.PeerNet(models.factory("resnet8", 5, 3), 2, "stage3"), file)

@@ -31,7 +31,7 @@ SAMPLE: dict[str, tuple[str, dict[str, object]]] = {  # timm's name -> cut, opti
     "xcit_nano_12_p16_224": ("blocks.2", {"depth": 3}),
     "pvt_v2_b0": ("stages.2", {"depths": (1, 1, 1, 1)}),
     "mobilevit_xxs": ("stages.3", {}),
-    "gmlp_ti16_224": ("blocks.2", {"num_blocks": 3}),
+    "resmlp_12_224": ("blocks.8", {}),
 }
 
 

@@ -190,7 +190,7 @@ def _make(maker: Factory | nn.Module) -> nn.Module:
 
 
 def example_for(model: nn.Module, shape: tuple[int, int, int] | None = None) -> Tensor:
-    """Two images of this shape, or of what the network declares (timm's `default_cfg`), else 3x32x32, 3x224x224."""
+    """Two images of this shape, else of the network's own (timm's `default_cfg`), else 3x32x32 or 3x224x224."""
     declared = getattr(model, "default_cfg", None) or {}
     sizes = [declared["input_size"]] if "input_size" in declared else [(3, 32, 32), (3, 224, 224)]
     sizes = sizes if shape is None else [shape]

@@ -42,8 +42,8 @@ def factory(
         except Exception as error:  # whatever a factory may raise, its user shall read it
             if options.get("pretrained"):
                 raise InputError(
-                    f"The pretrained weights of {name} could not be had ({type(error).__name__}): is the hub within "
-                    "reach? Weights in a safetensors file are loaded with --init."
+                    f"The pretrained weights of {name} could not be had ({type(error).__name__}): is the hub "
+                    "within reach? Weights in a safetensors file are loaded with --init."
                 ) from error
             reason = " ".join(str(error).split()) or "no reason given"
             raise InputError(f"{name} could not be made: {type(error).__name__}: {reason[:300]}") from error

@@ -117,7 +117,7 @@ def _imported(name: str) -> Callable[..., Any]:
         raise unknown(f"factory in {source}", attribute, there)
     if isinstance(found, nn.Module) or not callable(found):
         raise InputError(f"{name} is not a factory: name a function or class that makes a new network.")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _from_file(file: Path) -> Any:
