@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from .cutting import Split, Trace, evaluating
+from .cutting import Split, Trace, evaluating, shared_parameters
 from .errors import InputError
 
 Factory = Callable[[], nn.Module]
@@ -69,6 +69,7 @@ class PeerNet(nn.Module):
         example = _example(models[0]) if example is None else example
         traces = [_trace(model, example) for model in models]
         self.num_classes = _same_classes(traces)
+        self.input_shape = example.shape[1:]
         self.split: Split | None = traces[0].split(cut) if cut is not None else None
         if isinstance(make_model, nn.Module) and not keep:
             for model in models[1:]:
@@ -86,11 +87,21 @@ class PeerNet(nn.Module):
         """m, the number of peers."""
         return len(self.peers)
 
-    def forward(self, views: Tensor | Sequence[Tensor], joint: bool = False) -> Peers:
+    def forward(
+        self, views: Tensor | Sequence[Tensor], joint: bool = False, trunk_gradient: float = 1.0
+    ) -> Peers:
         """Run every peer: on one view for all, the shared modules once; or on m views, one per peer.
 
         With `joint`, the shared modules see the m views as one batch (one set of batch-norm statistics).
+        What the trunk's parameters receive in the backward pass is multiplied with `trunk_gradient`.
         """
+        if trunk_gradient != 1.0 and self.split is not None:
+            # On the parameters, not on what crosses the cut: the same, gradients being linear, and right for
+            # networks in which several tensors cross it, or a class token that the peers have in common.
+            shared = set(map(id, shared_parameters(self.peers[0], self.split)))
+            scaled = {n: _Scaled.apply(p, trunk_gradient) for n, p in self.named_parameters() if id(p) in shared}
+            peers: Peers = torch.func.functional_call(self, scaled, (views, joint))
+            return peers
         if isinstance(views, Tensor):
             each, one_trunk = [views] * self.size, self.split is not None and self.size > 1
         else:
@@ -235,6 +246,19 @@ class _Memo:
 
     def _slice(self, output: Tensor) -> Tensor:
         return output.chunk(self.slices)[self.peer] if output.dim() and len(output) % self.slices == 0 else output
+
+
+class _Scaled(torch.autograd.Function):
+    """The identity, whose gradient is multiplied with a factor."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.factor, None
 
 
 class _TrunkDone(Exception):
