@@ -87,9 +87,7 @@ class PeerNet(nn.Module):
         """m, the number of peers."""
         return len(self.peers)
 
-    def forward(
-        self, views: Tensor | Sequence[Tensor], joint: bool = False, trunk_gradient: float = 1.0
-    ) -> Peers:
+    def forward(self, views: Tensor | Sequence[Tensor], joint: bool = False, trunk_gradient: float = 1.0) -> Peers:
         """Run every peer: on one view for all, the shared modules once; or on m views, one per peer.
 
         With `joint`, the shared modules see the m views as one batch (one set of batch-norm statistics).

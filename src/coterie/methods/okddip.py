@@ -50,7 +50,9 @@ class OKDDip(Method):
         features = set(net.shapes["features"])
         shape = next(iter(features))
         if shape is None or len(features) > 1:
-            raise InputError("OKDDip compares pooled features: its peers must end in Linear classifiers of one width.")
+            raise InputError(
+                "OKDDip compares pooled features: its peers must end in Linear classifiers of one width."
+            )
         d = shape.numel()
         self.query, self.key = (nn.Linear(d, max(1, d // 8), bias=False) for _ in range(2))
 

@@ -31,9 +31,7 @@ class ONE(Method):
 
     least_peers = 2
 
-    def __init__(
-        self, net: PeerNet, temperature: float = 3.0, ramp_up: float = 80, weight: float = 1.0
-    ) -> None:
+    def __init__(self, net: PeerNet, temperature: float = 3.0, ramp_up: float = 80, weight: float = 1.0) -> None:
         super().__init__(net)
         self.temperature, self.ramp_up, self.weight = temperature, ramp_up, weight
         if not net.shapes["trunk"]:
