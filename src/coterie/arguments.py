@@ -62,6 +62,11 @@ def _explain(parser: ArgumentParser, message: str) -> InputError:
         accepted = _accepted(path[1]) if path else options
         prefix = f"{option}." if path else "--"
         return unknown("option", f"{prefix}{wrong.split('.')[-1]}", [f"{prefix}{name}" for name in accepted])
+    if match := re.search(r"arguments are required: ([\w, ]+)\. Got value", message):  # of a class
+        missing = ", ".join(f"{option}.{name}" for name in match[1].split(", "))
+        return InputError(f"{missing} is missing: see `coterie methods`.")
+    if match := re.search(r"(No module named \S+|module \S+ has no attribute \S+?)\. Got value: (\S+)", message):
+        return InputError(f"{option} {match[2]} cannot be imported: {match[1]}.")
     if match := re.search(
         r"(?:arguments are required|[Kk]ey \"?([\w.]+)\"? is required)[^\w]*([\w., -]*)", message
     ):
@@ -70,6 +75,8 @@ def _explain(parser: ArgumentParser, message: str) -> InputError:
         return InputError(f"{match[1]} is not a configuration file that can be read.")
     if match := re.search(r"Expected (.*?)\. Got value: ([^\n]*?)(?:\.? Got value|\n|$)", message):
         wanted = re.sub(r"<class '(\w+)'>", r"\1", match[1]).rstrip(".")
+        if choices := re.search(r"Literal\[(.*)\]", wanted):
+            wanted = "one of " + choices[1].replace("'", "")
         return InputError(f"{option} expects {wanted}, not '{match[2].rstrip('.')}'.")
     return InputError(f"{option}: " + " ".join(message.split()))
 

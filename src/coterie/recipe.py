@@ -125,10 +125,10 @@ class Recipe:
             peers = 1 if trains == "one network" else self.peers
             return PeerNet(makes[0], peers, self._cut(makes[0]()), example)
         if trains != "networks":
+            peers = "a single network" if trains == "one network" else "branches of one network"
             raise InputError(
-                f"{self.method_class.__name__} trains {trains.replace('one', 'a single')}"
-                f"{' of one model' if trains == 'branches' else ''}: give --peers a number and name the model "
-                "with --model."
+                f"--peers names models, but {self.method_class.__name__} trains {peers}: "
+                "give --peers a number and name the model with --model."
             )
         if self.cut not in (None, "none"):
             raise InputError("Peers of different models share nothing: leave out --cut.")

@@ -37,11 +37,10 @@ class FFL(Method):
     def __init__(self, net: PeerNet, temperature: float = 3.0, ramp_up: float = 80, weight: float = 1.0) -> None:
         super().__init__(net)
         self.temperature, self.ramp_up, self.weight = temperature, ramp_up, weight
-        maps = set(net.shapes["maps"])
-        shape = next(iter(maps))
+        shape, *others = net.shapes["maps"]
         if shape is None:
             raise InputError("FFL fuses feature maps: it needs a network with a spatial map in its branches.")
-        if len(maps) > 1:
+        if any(other != shape for other in others):
             raise InputError("FFL fuses feature maps: its peers must have maps of one shape.")
         d, md = shape[0], net.size * shape[0]
         self.fuse = nn.Sequential(

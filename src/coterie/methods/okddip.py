@@ -15,7 +15,8 @@ class OKDDip(Method):
     """Peers with attention for each other, and a leader they teach, on one trunk (Chen et al., AAAI 2020).
 
     L = sum_a CE(z_a, y) + CE(z_leader, y)
-      + w(e) T^2 [ sum_a KL(softmax_T(t_a) || softmax_T(z_a)) + KL(sg softmax_T(mean_a z_a) || softmax_T(z_leader)) ]
+      + w(e) T^2 [ sum_a KL(softmax_T(t_a) || softmax_T(z_a))
+                   + KL(sg softmax_T(mean_a z_a) || softmax_T(z_leader)) ]
     t_a = sum_b A_ab z_b, A = softmax over b, a itself included, of (W_q f_a).(W_k f_b)
     ce_peers, ce_leader, distil_peers, distil_leader: the four terms.
     W_q and W_k (d -> d/8, no bias) are shared by the peers and act on pooled features. They learn through t_a
@@ -47,11 +48,10 @@ class OKDDip(Method):
         super().__init__(net)
         self.temperature, self.ramp_up, self.weight = temperature, ramp_up, weight
         self.leaders = int(leader)
-        features = set(net.shapes["features"])
-        shape = next(iter(features))
-        if shape is None or len(features) > 1:
+        shape, *others = net.shapes["features"]
+        if shape is None or any(other != shape for other in others):
             raise InputError(
-                "OKDDip compares pooled features: its peers must end in Linear classifiers of one width."
+                "OKDDip compares pooled features: its peers must end in Linear classifiers alike."
             )
         d = shape.numel()
         self.query, self.key = (nn.Linear(d, max(1, d // 8), bias=False) for _ in range(2))
