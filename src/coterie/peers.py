@@ -94,12 +94,8 @@ class PeerNet(nn.Module):
         What the trunk's parameters receive in the backward pass is multiplied with `trunk_gradient`.
         """
         if trunk_gradient != 1.0 and self.split is not None:
-            # On the parameters, not on what crosses the cut: the same, gradients being linear, and right for
-            # networks in which several tensors cross it, or a class token that the peers have in common.
-            shared = set(map(id, shared_parameters(self.peers[0], self.split)))
-            scaled = {n: _Scaled.apply(p, trunk_gradient) for n, p in self.named_parameters() if id(p) in shared}
-            peers: Peers = torch.func.functional_call(self, scaled, (views, joint))
-            return peers
+            with self._trunk_scaled(trunk_gradient):
+                return self.forward(views, joint)
         if isinstance(views, Tensor):
             each, one_trunk = [views] * self.size, self.split is not None and self.size > 1
         else:
@@ -117,6 +113,29 @@ class PeerNet(nn.Module):
         features, maps, trunks = zip(*taken, strict=True)
         trunk = tuple(t for t in trunks if t is not None)
         return Peers(torch.stack(logits), features, maps, trunk[:1] if isinstance(views, Tensor) else trunk)
+
+    @contextmanager
+    def _trunk_scaled(self, factor: float) -> Iterator[None]:
+        """While this lasts the trunk's parameters are stood in for by themselves with scaled gradients.
+
+        On the parameters, not on what crosses the cut: the same, gradients being linear, and right as well for
+        networks in which several tensors cross it, or a class token that the peers have in common.
+        """
+        assert self.split is not None
+        scaled = {p: _Scaled.apply(p, factor) for p in shared_parameters(self.peers[0], self.split)}
+        places = [
+            (module._parameters, name, p)
+            for module in self.modules()
+            for name, p in module._parameters.items()
+            if p in scaled
+        ]
+        try:
+            for owner, name, p in places:
+                owner[name] = scaled[p]
+            yield
+        finally:
+            for owner, name, p in places:
+                owner[name] = p
 
     @contextmanager
     def _trunk_once(self, joint_views: list[Tensor] | None = None) -> Iterator[Callable[[int], None]]:

@@ -125,9 +125,9 @@ class Recipe:
             peers = 1 if trains == "one network" else self.peers
             return PeerNet(makes[0], peers, self._cut(makes[0]()), example)
         if trains != "networks":
-            peers = "a single network" if trains == "one network" else "branches of one network"
+            what = "a single network" if trains == "one network" else "branches of one network"
             raise InputError(
-                f"--peers names models, but {self.method_class.__name__} trains {peers}: "
+                f"--peers names models, but {self.method_class.__name__} trains {what}: "
                 "give --peers a number and name the model with --model."
             )
         if self.cut not in (None, "none"):

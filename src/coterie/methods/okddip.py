@@ -50,9 +50,7 @@ class OKDDip(Method):
         self.leaders = int(leader)
         shape, *others = net.shapes["features"]
         if shape is None or any(other != shape for other in others):
-            raise InputError(
-                "OKDDip compares pooled features: its peers must end in Linear classifiers alike."
-            )
+            raise InputError("OKDDip compares pooled features: its peers must end in Linear classifiers alike.")
         d = shape.numel()
         self.query, self.key = (nn.Linear(d, max(1, d // 8), bias=False) for _ in range(2))
 
