@@ -41,7 +41,9 @@ def made(variant: str, m: int = 3) -> Method:
     cls: Callable[..., Method] = available()[name]
     trains = available()[name].trains
     example = torch.zeros(2, 3, 8, 8)  # small images: the dry run is most of a test's time
-    net = PeerNet(TinyNet, 1 if trains == "one network" else m, "stage3" if trains == "branches" else None, example)
+    net = PeerNet(
+        TinyNet, 1 if trains == "one network" else m, "stage3" if trains == "branches" else None, example
+    )
     return cls(net, **options, **({"teacher": TinyNet(width=12)} if name == "KD" else {}))
 
 
