@@ -89,7 +89,7 @@ def test_peers_with_different_classes() -> None:
     [
         (
             {"method": "ONE", "peers": "resnet8,resnet14"},
-            "ONE trains branches of one network: give --peers a number",
+            "ONE trains branches of one network: give",
         ),
         ({"method": "Baseline", "peers": "resnet8,resnet14"}, "Baseline trains a single network"),
         ({"method": "DML", "peers": "resnet8,resnet14", "cut": "stage3"}, "leave out --cut"),

@@ -16,6 +16,7 @@ class CL(Method):
     L = sum_h CE(z_h, y) + w(e) T^2 sum_h KL(sg softmax_T(mean_{j!=h} z_j) || softmax_T(z_h))
     ce_peers     the first sum
     distil_peers the second
+
     ILR, at the split: identity forward, gradient times 1/m backward, so that the trunk is trained by the mean
     of the heads' gradients. Deployed: head 1.
 

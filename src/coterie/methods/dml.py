@@ -15,6 +15,7 @@ class DML(Method):
     L = sum_k [ CE(z_k, y) + T^2/(m-1) sum_{l!=k} KL(sg softmax_T(z_l) || softmax_T(z_k)) ]
     ce_peers     sum_k CE(z_k, y)
     distil_peers the rest; it has no ramp-up.
+
     The networks may be of different architectures. Deployed: network 1. Ensemble: the mean of the logits.
 
     Our reading: all networks are updated in one joint step, where the original takes turns. The default T = 3

@@ -19,6 +19,7 @@ class FFL(Method):
     z_f = Linear(pool(fuse(concat(F_1..F_m)))), with F_j the last spatial map of branch j and
     fuse = depthwise 3x3, BN, ReLU, 1x1 (m d -> d), BN, ReLU, both convolutions without bias.
     ce_peers, ce_fused, distil_fused, distil_mean: the four terms.
+
     The gradient flows from z_f into the branches. The fusion adds 9md + 2md + md^2 + 2d + dC + C parameters.
     Deployed, as FFL-S in the tables: branch 1. FFL: z_f.
 

@@ -20,6 +20,7 @@ class KD(Method):
 
     L = CE(z, y) + a T^2 KL(softmax_T(z_teacher) || softmax_T(z))
     ce and distil: the two terms; there is no ramp-up.
+
     The teacher is frozen and in evaluation mode, sees the student's view, and belongs to nobody: it is neither
     trained, averaged, saved with the student nor counted among the parameters, and only training needs it.
 

@@ -22,6 +22,7 @@ class KDCL(Method):
         naive      z_k of the network k with the lowest CE(z_k, y)          (KDCL-Naive, the paper's Table 1)
         mean       mean_i z_i
         min_logit  min_i (z_i - z_i[y]), for each class                     (KDCL-MinLogit)
+
     Network i sees its own augmented view x^i. The networks may be of different architectures.
     Deployed: network 1.
 

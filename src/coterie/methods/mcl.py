@@ -23,6 +23,7 @@ class MCL(Method):
     con(S): minus the mean over anchors of the mean over positives, which are the other images of the anchor's
     class, of log softmax over all other images.
     ce_peers; contrast (VCL); contrast_across (ICL); distil_contrast (soft VCL); distil_across (soft ICL).
+
     Deployed: network 1, without its embedding. Ensemble: the mean of the logits.
 
     The formula follows the authors' public code as we read it; no figure of theirs has been reproduced here.

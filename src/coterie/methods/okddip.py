@@ -19,6 +19,7 @@ class OKDDip(Method):
                    + KL(sg softmax_T(mean_a z_a) || softmax_T(z_leader)) ]
     t_a = sum_b A_ab z_b, A = softmax over b, a itself included, of (W_q f_a).(W_k f_b)
     ce_peers, ce_leader, distil_peers, distil_leader: the four terms.
+
     W_q and W_k (d -> d/8, no bias) are shared by the peers and act on pooled features. They learn through t_a
     alone, which is therefore not detached: its gradient reaches the z_b as well.
     m branches are m-1 peers and the leader. Deployed: the leader, which is branch 1. Ensemble: the mean of the

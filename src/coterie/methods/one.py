@@ -16,6 +16,7 @@ class ONE(Method):
     L = sum_j CE(z_j, y) + CE(z_e, y) + w(e) T^2 sum_j KL(sg softmax_T(z_e) || softmax_T(z_j))
     z_e = sum_j g_j z_j, with the gate g = softmax(ReLU(BN(Linear(pool(h))))) on the trunk's output h
     ce_peers, ce_ensemble, distil_ensemble: the three terms.
+
     The gate learns from CE(z_e, y) alone. It adds m d_trunk + 3m parameters.
     Deployed: branch 1. ONE-E: z_e.
 
