@@ -3,10 +3,10 @@
     OMP_NUM_THREADS=1 python benchmarks/step_cost.py -o benchmarks/results/step_cost.json    # about ten minutes
     OMP_NUM_THREADS=1 python benchmarks/step_cost.py --quick                                 # half a minute
 
-A step is forward, backward, SGD and the averages, on a batch that is already augmented. Methods take turns in rounds;
-a ratio is the median over the rounds of a method's time by Baseline's in the same round. The time is the processor time of
-this single-threaded process, which other processes disturb least. Theory: backward costs two forwards, and
-only convolutions and linear layers cost anything.
+A step is forward, backward, SGD and the averages, on a batch that is already augmented. Methods take turns in
+rounds; a ratio is the median over the rounds of a method's time by Baseline's in the same round. The time is the
+processor time of this single-threaded process, which other processes disturb least. Theory: backward costs two
+forwards, and only convolutions and linear layers cost anything.
 """
 
 from __future__ import annotations
