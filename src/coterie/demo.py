@@ -41,8 +41,8 @@ def run(out: Path, seeds: int) -> None:
     """Train both, show the table, write the page and the student."""
     console = Console()
     console.print(
-        f"Training {COMMON['model']} on 400 handwritten digits, {seeds} times alone and {seeds} times with two peers "
-        "beside it.\n",
+        f"Training {COMMON['model']} on 400 handwritten digits, {seeds} times alone and {seeds} times with two "
+        "peers beside it.\n",
         highlight=False,
     )
     runs: dict[str, list[Path]] = {name: [] for name in METHODS}
@@ -57,12 +57,14 @@ def run(out: Path, seeds: int) -> None:
     shutil.copyfile(Run(runs["pcl"][0]).student, out / "student.safetensors")
     page.write([path for paths in runs.values() for path in paths], out / "report.html", "Coterie demo: digits")
     console.print(_table(runs, sizes))
-    alone, peers = (_errors(runs[name], predictor) for name, predictor in (("baseline", "peer1"), ("pcl", "mean1")))
+    alone, peers = (
+        _errors(runs[name], predictor) for name, predictor in (("baseline", "peer1"), ("pcl", "mean1"))
+    )
     gain = [a - b for a, b in zip(alone, peers, strict=True)]
     wins = sum(g > 0 for g in gain)
     console.print(
-        f"\nShown: on these digits the same network, trained with peers, makes {mean(gain):+.2f} points fewer errors "
-        f"(better in {wins} of {seeds} seeds), with the same parameters and cost once deployed.\n"
+        f"\nShown: on these digits the same network, trained with peers, makes {mean(gain):.2f} points fewer "
+        f"errors (better in {wins} of {seeds} seeds), with the same parameters and cost once deployed.\n"
         "Not shown: that it will for your data. Eight hundred test digits resolve about half a point, and the "
         "training cost more; a network alone with as much computation is the fair rival on a larger task.\n",
         highlight=False,
