@@ -120,10 +120,10 @@ class Recipe:
         return torch.device(automatic if self.device == "auto" else self.device)
 
     def _net(self, makes: list[Callable[[], torch.nn.Module]]) -> PeerNet:
-        example, trains = torch.randn(2, *self.data.shape), self.method_class.trains
+        trains = self.method_class.trains
         if isinstance(self.peers, int):
-            peers = 1 if trains == "one network" else self.peers
-            return PeerNet(makes[0], peers, self._cut(makes[0]()), example)
+            peers, cut = 1 if trains == "one network" else self.peers, self._cut(makes[0]())
+            return PeerNet(makes[0], peers, cut, example=torch.randn(2, *self.data.shape))
         if trains != "networks":
             what = "a single network" if trains == "one network" else "branches of one network"
             raise InputError(
@@ -132,7 +132,7 @@ class Recipe:
             )
         if self.cut not in (None, "none"):
             raise InputError("Peers of different models share nothing: leave out --cut.")
-        return PeerNet(makes, example=example)
+        return PeerNet(makes, example=torch.randn(2, *self.data.shape))
 
     def _cut(self, model: torch.nn.Module) -> str | None:
         if self.cut == "none" or self.method_class.trains != "branches":
