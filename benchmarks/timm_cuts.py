@@ -6,8 +6,8 @@ Every network is cut where its branch has nearest to a third of the multiply-add
 - gradient: the trunk's gradients on one view are the sum of the three peers';
 - deploy:   the deployed network loads, strictly, into a new network of its class;
 - mean:     a step of PCL changes the mean peers, and their logits are finite.
-Results go to benchmarks/results/timm_cuts.json and .md after every network; those with a result are skipped, so that
-an interrupted run goes on. `--again` checks them anew.
+Results go to benchmarks/results/timm_cuts.json and .md after every network; those with a result are skipped, so
+that an interrupted run goes on. `--again` checks them anew.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def write(results: dict[str, dict[str, object]]) -> None:
     text = [
         "# timm networks as peers",
         "",
-        f"{len(good)} of {len(order)} networks pass every check of `{about['command']}`, which says what they are.",
+        f"{len(good)} of {len(order)} networks pass every check of `{about['command']}`.",
         f"{about['date']}, timm {about['timm']}, torch {about['torch']}, {about['machine']}.",
         "",
         "| network | family | cut | result |",

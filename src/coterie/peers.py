@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .cutting import Split, Trace, evaluating
+from .cutting import Split, Trace, evaluating, shared_parameters
 from .errors import InputError
 from .taps import Tap, Taps
-from .trunk import Trunk
+from .trunk import Trunk, scaled_gradients
 
 Factory = Callable[[], nn.Module]
 
@@ -72,6 +72,7 @@ class PeerNet(nn.Module):
         example = example_for(models[0]) if example is None else example
         traces = [trace_logits(model, example) for model in models]
         self.num_classes = _same_classes(traces)
+        self.input_shape = example.shape[1:]
         self.split: Split | None = traces[0].split(cut) if cut is not None else None
         if isinstance(make_model, nn.Module) and not keep:
             for model in models[1:]:
@@ -94,11 +95,20 @@ class PeerNet(nn.Module):
         """m, the number of peers."""
         return len(self.peers)
 
-    def forward(self, views: Tensor | Sequence[Tensor], joint: bool = False) -> Peers:
+    def forward(self, views: Tensor | Sequence[Tensor], joint: bool = False, trunk_gradient: float = 1.0) -> Peers:
         """Run every peer: on one view for all, the shared modules once; or on m views, one per peer.
 
         With `joint`, the shared modules see the m views as one batch (one set of batch-norm statistics).
+        What the trunk's parameters receive in the backward pass is multiplied with `trunk_gradient`.
         """
+        if trunk_gradient != 1.0 and self.split is not None:
+            # Not compiled: the stand-ins for the parameters are new ones in every step.
+            compiled, self._compiled = self._compiled, None
+            try:
+                with scaled_gradients(self, shared_parameters(self.peers[0], self.split), trunk_gradient):
+                    return self.forward(views, joint)
+            finally:
+                self._compiled = compiled
         one_view = isinstance(views, Tensor)
         each = [views] * self.size if isinstance(views, Tensor) else list(views)
         if len(each) != self.size:
@@ -173,8 +183,12 @@ class PeerNet(nn.Module):
 
 
 def standalone(peer: nn.Module) -> nn.Module:
-    """A peer as a network of its own: a copy in evaluation mode, without the taps of its PeerNet."""
+    """A peer as a network of its own: a copy in evaluation mode, without the taps of its PeerNet.
+
+    Its weights are laid out as a new network's are, whatever layout training chose: same bits out.
+    """
     network = copy.deepcopy(peer).eval()
+    network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     for module in network.modules():
         for hooks in (module._forward_hooks, module._forward_pre_hooks):
             for key in [k for k, hook in hooks.items() if isinstance(hook, Tap)]:

@@ -38,7 +38,8 @@ class Recipe:
         method: how the peers train each other; see `coterie methods`.
         model: the network; see `coterie models`.
         data: the data set.
-        peers: how many peers; methods that train a single network have one.
+        peers: how many peers; methods that train a single network have one. For whole networks also the names
+            of their models, 'resnet32,resnet20', in place of --model; the first one is deployed.
         cut: the module where the branches begin, or 'none' for whole networks; by default the network's own.
         epochs: passes over the training images.
         batch: images per step.
@@ -63,7 +64,7 @@ class Recipe:
     method: Callable[[PeerNet], Method] = PCL
     model: str = "resnet32"
     data: Data = field(default_factory=DATA_SETS["digits"])
-    peers: int = 3
+    peers: int | str = 3
     cut: str | None = None
     epochs: int = 300
     batch: int = 128
@@ -84,7 +85,11 @@ class Recipe:
         self.config: dict[str, Any] = {}
         self.method_class: type[Method] = PCL
         self.method_given: set[str] = set()
-        for name in ("epochs", "batch", "peers"):
+        self.models = [self.model]
+        if isinstance(self.peers, str):
+            self.models = [name.strip() for name in self.peers.split(",")]
+            self.model = self.models[0]
+        for name in ("epochs", "batch") if isinstance(self.peers, str) else ("epochs", "batch", "peers"):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name} must be at least 1, not {getattr(self, name)}.")
         if self.branch_noise < 0:
@@ -111,7 +116,7 @@ class Recipe:
                 "lower --batch."
             )
         torch.manual_seed(self.seed)
-        net = self._peers(fresh)
+        net = self._net(fresh)
         steps = self.epochs * self.steps_per_epoch
         beta = 1.0 - 1.0 / max(1.0, self.ema_horizon * steps)
         scaled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
@@ -128,27 +133,38 @@ class Recipe:
         automatic = "cuda" if torch.cuda.is_available() else "cpu"
         return torch.device(automatic if self.device == "auto" else self.device)
 
-    def _peer_count(self) -> int:
-        return 1 if self.method_class.trains == "one network" else self.peers
-
-    def _peers(self, fresh: bool) -> PeerNet:
+    def _net(self, fresh: bool) -> PeerNet:
         channels, *size = self.data.shape
         classes, options = len(self.data.classes), dict(self.model_options)
         if not fresh:
             options.pop("pretrained", None)
-        make = models.factory(self.model, classes, channels, options, (size[0], size[1]))
-        example = torch.randn(2, *self.data.shape)
-        cut = self._cut(make, example)
-        recompute = self.checkpoint_activations
-        net = PeerNet(make, self._peer_count(), cut, example, checkpoint_activations=recompute)
+        makes = [models.factory(name, classes, channels, options, (size[0], size[1])) for name in self.models]
+        net = self._made_into_peers(makes, torch.randn(2, *self.data.shape))
         if net.num_classes != classes:
             raise InputError(
                 f"{self.model} gives {net.num_classes} classes, but the data has {classes}: "
                 "let its factory take num_classes."
             )
         if fresh and (self.init is not None or options.get("pretrained")):
+            if len(self.models) > 1:
+                raise InputError("Peers of different models cannot start from the same weights: leave out --init.")
             start_equal(net, Path(self.init) if self.init is not None else None, self.branch_noise)
         return net
+
+    def _made_into_peers(self, makes: list[Callable[[], torch.nn.Module]], example: torch.Tensor) -> PeerNet:
+        trains, recompute = self.method_class.trains, self.checkpoint_activations
+        if isinstance(self.peers, int):
+            peers, cut = 1 if trains == "one network" else self.peers, self._cut(makes[0], example)
+            return PeerNet(makes[0], peers, cut, example, checkpoint_activations=recompute)
+        if trains != "networks":
+            what = "a single network" if trains == "one network" else "branches of one network"
+            raise InputError(
+                f"--peers names models, but {self.method_class.__name__} trains {what}: "
+                "give --peers a number and name the model with --model."
+            )
+        if self.cut not in (None, "none"):
+            raise InputError("Peers of different models share nothing: leave out --cut.")
+        return PeerNet(makes, example=example)
 
     def _cut(self, make: Callable[[], torch.nn.Module], example: torch.Tensor) -> str | None:
         if self.cut == "none" or self.method_class.trains != "branches":
@@ -188,8 +204,8 @@ def from_namespace(made: ArgumentParser, config: Namespace, given: Namespace) ->
     names = [f.name for f in fields(Recipe)]
     objects = made.instantiate(config)
     recipe = Recipe(**{name: objects[name] for name in names})
-    plain = yaml.safe_load(made.dump(config, skip_validation=True, skip_none=False))
-    recipe.config = {name: plain[name] for name in names}
+    plain = yaml.safe_load(made.dump(config, skip_validation=True))
+    recipe.config = {name: plain.get(name) for name in names} | {"model": recipe.model}
     module, _, name = config.method.class_path.rpartition(".")
     recipe.method_class = getattr(importlib.import_module(module), name)
     recipe.method_given = set(vars(given.get("method.init_args") or Namespace()))

@@ -117,6 +117,42 @@ class _TrunkDone(Exception):
 
 
 @contextmanager
+def scaled_gradients(network: nn.Module, parameters: list[nn.Parameter], factor: float) -> Iterator[None]:
+    """While this lasts these parameters are stood in for by themselves with scaled gradients.
+
+    On the parameters, not on what crosses the cut: the same, gradients being linear, and right as well for
+    networks in which several tensors cross it, or a class token that the peers have in common.
+    """
+    scaled = {p: _Scaled.apply(p, factor) for p in parameters}
+    places = [
+        (module._parameters, name, p)
+        for module in network.modules()
+        for name, p in module._parameters.items()
+        if p in scaled
+    ]
+    try:
+        for owner, name, p in places:
+            owner[name] = scaled[p]
+        yield
+    finally:
+        for owner, name, p in places:
+            owner[name] = p
+
+
+class _Scaled(torch.autograd.Function):
+    """The identity, whose gradient is multiplied with a factor."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.factor, None
+
+
+@contextmanager
 def scratch_buffers(*modules: nn.Module) -> Iterator[None]:
     """While this lasts the modules' buffers are copies, so that a run leaves no trace in batch-norm statistics."""
     parts = [part for module in modules for part in module.modules()]
