@@ -1,7 +1,11 @@
 """What a training step of each method costs, in steps of the plain network, beside what it should cost.
 
-    OMP_NUM_THREADS=1 python benchmarks/step_cost.py -o benchmarks/results/step_cost.json    # about ten minutes
-    OMP_NUM_THREADS=1 python benchmarks/step_cost.py --quick                                 # half a minute
+    export OMP_NUM_THREADS=1 MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_MMAP_THRESHOLD_=8000000000
+    python benchmarks/step_cost.py -o benchmarks/results/step_cost.json    # about five minutes
+    python benchmarks/step_cost.py --quick                                 # a quarter of a minute
+
+The two MALLOC settings let glibc keep freed memory: without them it hands large tensors back to the system after
+every step, and methods that hold the activations of several networks pay 10 to 15 % more for getting them again.
 
 A step is forward, backward, SGD and the averages, on a batch that is already augmented. Methods take turns in
 rounds, each between two steps of Baseline; a ratio is the median over the rounds of a method's time by the mean of
@@ -128,10 +132,12 @@ def main() -> None:
     seconds = round(statistics.median(plain), 3)
     print(f"A step of Baseline: {seconds} s; {model}, batch {batch}, {PEERS} peers, {rounds} rounds.")
     if given.out:
-        arguments = " ".join(["OMP_NUM_THREADS=1 python benchmarks/step_cost.py", *sys.argv[1:]])
+        arguments = " ".join(["python benchmarks/step_cost.py", *sys.argv[1:]])
+        allocator = {k: v for k, v in os.environ.items() if k.startswith("MALLOC_")}
         load = round(os.getloadavg()[2], 1)  # of the last quarter of an hour, this process included
         about = {
             "command": arguments,
+            "allocator": allocator,
             "load_average": load,
             "model": model,
             "batch": batch,
