@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,18 +27,23 @@ def layer_macs(module: nn.Module, output: Tensor) -> int:
 
 def macs(module: nn.Module, shape: tuple[int, ...]) -> int:
     """Multiply-adds of one image of this shape; what runs once is counted once."""
-    counted = 0
-
-    def count(layer: nn.Module, args: Any, output: Any) -> None:
-        nonlocal counted
-        if isinstance(output, Tensor):
-            counted += layer_macs(layer, output)
-
-    handles = [part.register_forward_hook(count) for part in module.modules()]
     reference = next(module.parameters())
+    image = torch.zeros(1, *shape, device=reference.device, dtype=reference.dtype)
+    return sum(macs_by_layer(module, image).values())
+
+
+def macs_by_layer(module: nn.Module, image: Tensor) -> dict[str, int]:
+    """Multiply-adds per image of each layer by its name."""
+    counted: dict[str, int] = {}
+
+    def count(name: str, layer: nn.Module, args: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and (macs := layer_macs(layer, output)):
+            counted[name] = counted.get(name, 0) + macs
+
+    handles = [part.register_forward_hook(partial(count, name)) for name, part in module.named_modules()]
     try:
         with evaluating(module):
-            module(torch.zeros(1, *shape, device=reference.device, dtype=reference.dtype))
+            module(image.clone())
     finally:
         for handle in handles:
             handle.remove()

@@ -15,5 +15,6 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     names = list(known)
     lower = {n.lower(): n for n in names}
     near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
-    hint = f"did you mean '{lower[near[0]]}'?" if near else f"there is: {', '.join(names)}."
+    all_of_them = f"there is: {', '.join(names)}." if len(names) <= 40 else f"none of the {len(names)} is near it."
+    hint = f"did you mean '{lower[near[0]]}'?" if near else all_of_them
     return InputError(f"There is no {kind} '{name}'; {hint}")

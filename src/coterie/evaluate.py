@@ -100,7 +100,7 @@ def _spread(logits: Tensor) -> Tensor:
 def of_run(directory: Path) -> dict[str, Any]:
     """Every predictor of a trained run on its test set, with what each one costs."""
     recipe = from_file(directory / "config.yaml")
-    method, run = recipe.build(), Run(directory)
+    method, run = recipe.build(fresh=False), Run(directory)
     epochs = run.restore(method)
     if epochs == 0:
         raise InputError(f"{directory} holds no checkpoint yet: train it first.")

@@ -17,8 +17,10 @@ from torch.optim import SGD, Optimizer
 from . import data as data_sets
 from . import methods, models
 from .arguments import parse_object
+from .cuts import default_cut
 from .data import Data
 from .errors import InputError
+from .finetune import start_equal
 from .methods import Method
 from .methods.pcl import PCL
 from .peers import PeerNet
@@ -50,6 +52,11 @@ class Recipe:
             method's own `beta` overrides it.
         ema: keep and report averaged weights for any method.
         model_options: further options of the network.
+        init: a safetensors file of weights that every peer starts from (fine-tuning); layers for other classes
+            start anew.
+        branch_noise: with equal starting weights, noise added to the branches of all peers but the first, in
+            standard deviations of each weight tensor.
+        checkpoint_activations: recompute the trunk in the backward pass, for less memory.
         seed: of weights, order and augmentation.
         device: where to train; 'auto' takes a GPU if there is one.
     """
@@ -68,6 +75,9 @@ class Recipe:
     ema_horizon: float = 1000 / 117300
     ema: bool = False
     model_options: dict[str, Any] = field(default_factory=dict)
+    init: str | None = None
+    branch_noise: float = 0.0
+    checkpoint_activations: bool = False
     seed: int = 0
     device: str = "auto"
 
@@ -82,6 +92,8 @@ class Recipe:
         for name in ("epochs", "batch") if isinstance(self.peers, str) else ("epochs", "batch", "peers"):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name} must be at least 1, not {getattr(self, name)}.")
+        if self.branch_noise < 0:
+            raise InputError(f"--branch_noise must not be negative, not {self.branch_noise}.")
         for name in ("warmup", "ramp_up", "ema_horizon"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(
@@ -92,8 +104,11 @@ class Recipe:
     def steps_per_epoch(self) -> int:
         return len(batches(self.data.train_size, self.batch))
 
-    def build(self) -> Method:
-        """Load the data and make the method with its peers; what depended on the data is now in `config`."""
+    def build(self, fresh: bool = True) -> Method:
+        """Load the data and make the method with its peers; what depended on the data is now in `config`.
+
+        For weights that are restored from a checkpoint anyway, `fresh=False` asks for no starting weights.
+        """
         self.data.load()
         if self.batch > self.data.train_size:
             raise InputError(
@@ -101,8 +116,7 @@ class Recipe:
                 "lower --batch."
             )
         torch.manual_seed(self.seed)
-        classes, channels = len(self.data.classes), self.data.shape[0]
-        net = self._net([models.factory(name, classes, channels, self.model_options) for name in self.models])
+        net = self._net(fresh)
         steps = self.epochs * self.steps_per_epoch
         beta = 1.0 - 1.0 / max(1.0, self.ema_horizon * steps)
         scaled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
@@ -119,11 +133,29 @@ class Recipe:
         automatic = "cuda" if torch.cuda.is_available() else "cpu"
         return torch.device(automatic if self.device == "auto" else self.device)
 
-    def _net(self, makes: list[Callable[[], torch.nn.Module]]) -> PeerNet:
-        trains = self.method_class.trains
+    def _net(self, fresh: bool) -> PeerNet:
+        channels, *size = self.data.shape
+        classes, options = len(self.data.classes), dict(self.model_options)
+        if not fresh:
+            options.pop("pretrained", None)
+        makes = [models.factory(name, classes, channels, options, (size[0], size[1])) for name in self.models]
+        net = self._made_into_peers(makes, torch.randn(2, *self.data.shape))
+        if net.num_classes != classes:
+            raise InputError(
+                f"{self.model} gives {net.num_classes} classes, but the data has {classes}: "
+                "let its factory take num_classes."
+            )
+        if fresh and (self.init is not None or options.get("pretrained")):
+            if len(self.models) > 1:
+                raise InputError("Peers of different models cannot start from the same weights: leave out --init.")
+            start_equal(net, Path(self.init) if self.init is not None else None, self.branch_noise)
+        return net
+
+    def _made_into_peers(self, makes: list[Callable[[], torch.nn.Module]], example: torch.Tensor) -> PeerNet:
+        trains, recompute = self.method_class.trains, self.checkpoint_activations
         if isinstance(self.peers, int):
-            peers, cut = 1 if trains == "one network" else self.peers, self._cut(makes[0]())
-            return PeerNet(makes[0], peers, cut, example=torch.randn(2, *self.data.shape))
+            peers, cut = 1 if trains == "one network" else self.peers, self._cut(makes[0], example)
+            return PeerNet(makes[0], peers, cut, example, checkpoint_activations=recompute)
         if trains != "networks":
             what = "a single network" if trains == "one network" else "branches of one network"
             raise InputError(
@@ -132,15 +164,12 @@ class Recipe:
             )
         if self.cut not in (None, "none"):
             raise InputError("Peers of different models share nothing: leave out --cut.")
-        return PeerNet(makes, example=torch.randn(2, *self.data.shape))
+        return PeerNet(makes, example=example)
 
-    def _cut(self, model: torch.nn.Module) -> str | None:
+    def _cut(self, make: Callable[[], torch.nn.Module], example: torch.Tensor) -> str | None:
         if self.cut == "none" or self.method_class.trains != "branches":
             return None
-        cut = self.cut or getattr(model, "default_cut", None)
-        if cut is None:
-            raise InputError(f"{self.model} has no default cut: name one with --cut.")
-        return str(cut)
+        return self.cut or default_cut(make(), example)
 
 
 def batches(size: int, batch: int) -> list[slice]:

@@ -73,3 +73,32 @@ def print_models(found: dict[str, Any]) -> None:
         counts = [f"{count:,}" for count in entry["parameters"].values()]
         table.add_row(name, *counts, entry["cut"])
     Console().print(table)
+
+
+def print_cuts(found: dict[str, Any]) -> None:
+    """The result of `cuts.describe_cuts`."""
+    size = "x".join(map(str, found["input"]))
+    table = Table(
+        title=f"{found['model']}: {found['parameters']:,} parameters, {found['macs']:,} MACs at {size}",
+        caption=f"Training cost with {found['peers']} peers, in steps of the plain network "
+        "(a backward pass is two forward passes).",
+    )
+    table.add_column("cut")
+    for column in (
+        "shared parameters",
+        "per peer",
+        "shared MACs",
+        "per peer",
+        "PCL",
+        "PCL, one view",
+        "ONE",
+        "DML",
+    ):
+        table.add_column(column, justify="right")
+    for cut in found["cuts"]:
+        default = cut["name"] == found["default"]
+        counts = [cut[f"{whose}_{what}"] for what in ("parameters", "macs") for whose in ("shared", "peer")]
+        costs = [f"{value:.2f}" for value in cut["training_costs"].values()]
+        name = f"{cut['name']} (default)" if default else cut["name"]
+        table.add_row(name, *(f"{count:,}" for count in counts), *costs, style="bold" if default else None)
+    Console().print(table)
