@@ -18,6 +18,7 @@ from . import data as data_sets
 from . import methods, models
 from .arguments import parse_object
 from .data import Data
+from .data.dataset import AnyData
 from .errors import InputError
 from .methods import Method
 from .methods.pcl import PCL
@@ -55,7 +56,7 @@ class Recipe:
 
     method: Callable[[PeerNet], Method] = PCL
     model: str = "resnet32"
-    data: Data = field(default_factory=DATA_SETS["digits"])
+    data: AnyData = field(default_factory=DATA_SETS["digits"])
     peers: int = 3
     cut: str | None = None
     epochs: int = 300
@@ -157,14 +158,29 @@ def parser(prog: str = "coterie train") -> ArgumentParser:
 def from_namespace(made: ArgumentParser, config: Namespace, given: Namespace) -> Recipe:
     """The recipe of parsed options; `given` are those that were not left to their defaults."""
     names = [f.name for f in fields(Recipe)]
-    objects = made.instantiate(config)
+    objects = made.instantiate(_as_data(config))
     recipe = Recipe(**{name: objects[name] for name in names})
     plain = yaml.safe_load(made.dump(config, skip_validation=True, skip_none=False))
     recipe.config = {name: plain[name] for name in names}
-    module, _, name = config.method.class_path.rpartition(".")
-    recipe.method_class = getattr(importlib.import_module(module), name)
+    recipe.method_class = import_class(config.method.class_path)
     recipe.method_given = set(vars(given.get("method.init_args") or Namespace()))
     return recipe
+
+
+def _as_data(config: Namespace) -> Namespace:
+    """The same with a `Dataset` class, if one was named, inside our `dataset`, which makes it twice."""
+    source = config.data.class_path
+    if issubclass(import_class(source), Data):
+        return config
+    options = {"source": source, "options": config.data.get("init_args", Namespace()).as_dict()}
+    adapted = config.clone()
+    adapted.data = Namespace(class_path="coterie.data.dataset.dataset", init_args=Namespace(**options))
+    return adapted
+
+
+def import_class(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
 def from_options(options: dict[str, Any]) -> Recipe:
