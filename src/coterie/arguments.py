@@ -58,10 +58,20 @@ def _explain(parser: ArgumentParser, message: str) -> InputError:
         return unknown(keys[0], match[1].rstrip("."), _known(parser, keys[0]))
     if match := re.search(r"Option '([^']+)' is not accepted|Key '([^']+)' is not expected", message):
         wrong = match[1] or match[2]
-        path = re.search(r"class_path='([^']+)'", message)
+        path = re.search(r"class_path[= ]'([^']+)'", message)
         accepted = _accepted(path[1]) if path else options
         prefix = f"{option}." if path else "--"
         return unknown("option", f"{prefix}{wrong.split('.')[-1]}", [f"{prefix}{name}" for name in accepted])
+    if match := re.search(r"given class_path '([^']+)':\s+([Mm]odule .*|No module .*)", message):
+        return InputError(f"{option} {match[1]} cannot be imported: {match[2].strip()}.")
+    others = re.findall(r"Import path.* does not correspond to a subclass of (\w+)", message)
+    if others and len(others) == max(1, len(re.findall(r"^ +- ", message, re.M))):
+        given = re.search(r"Given value: (\S+)|Import path (\S+) does", message)
+        name = next(filter(None, given.groups())) if given else "what was given"
+        return InputError(f"{option} {name} is not a subclass of {' or '.join(others)}.")
+    if match := re.search(r"- Expected an? ([^\n]+)\n(?:.*\n)*?\s+Given value: ([^\n]*)", message):
+        wanted = re.sub(r"<class '(\w+)'>", r"\1", match[1])
+        return InputError(f"{option} expects {wanted}, not '{match[2]}'.")
     if match := re.search(
         r"(?:arguments are required|[Kk]ey \"?([\w.]+)\"? is required)[^\w]*([\w., -]*)", message
     ):
@@ -83,8 +93,9 @@ def _known(parser: ArgumentParser, key: str) -> list[str]:
     from jsonargparse._typehints import get_all_subclass_paths
 
     action: Any = next(a for a in parser._actions if a.dest == key)
-    names = [path.rpartition(".")[2] for path in get_all_subclass_paths(action._typehint)]
-    return sorted(name for name in names if name not in ("Method", "Data", "InMemory", "Cifar", "Schedule"))
+    paths = [p for p in get_all_subclass_paths(action._typehint) if not p.startswith("torch.utils.data")]
+    bases = ("Method", "Data", "InMemory", "Loaded", "Cifar", "Schedule")
+    return sorted(name for name in (path.rpartition(".")[2] for path in paths) if name not in bases)
 
 
 def _accepted(class_path: str) -> list[str]:

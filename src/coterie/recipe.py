@@ -158,7 +158,10 @@ def parser(prog: str = "coterie train") -> ArgumentParser:
 def from_namespace(made: ArgumentParser, config: Namespace, given: Namespace) -> Recipe:
     """The recipe of parsed options; `given` are those that were not left to their defaults."""
     names = [f.name for f in fields(Recipe)]
-    objects = made.instantiate(_as_data(config))
+    try:
+        objects = made.instantiate(_as_data(config))
+    except ValueError as error:  # where two types are tried, our own sentence is the cause
+        raise error.__cause__ if isinstance(error.__cause__, InputError) else error from None
     recipe = Recipe(**{name: objects[name] for name in names})
     plain = yaml.safe_load(made.dump(config, skip_validation=True, skip_none=False))
     recipe.config = {name: plain[name] for name in names}

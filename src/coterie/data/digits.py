@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from .augment import Augmentation
 from .data import Indices
 from .memory import InMemory, Pixels
 
@@ -17,15 +13,11 @@ __all__ = ["digits"]
 class digits(InMemory):
     """Handwritten digits, 8x8 grey: 1,000 to train with, 797 to test.
 
-    Args:
-        augment: crop jitter of one pixel, but no flips: a mirrored digit is another digit.
+    Crop jitter of one pixel, but no flips: a mirrored digit is another digit.
     """
 
-    padding = 1
+    padding, augments = 1, ("crop",)
     mean, std = (0.3053,), (0.3760,)
-
-    def __init__(self, augment: Sequence[Augmentation] = ("crop",), **options: Any) -> None:
-        super().__init__(augment=augment, **options)
 
     def read(self) -> tuple[Pixels, Indices, Pixels, Indices]:
         from sklearn.datasets import load_digits

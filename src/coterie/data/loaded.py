@@ -57,6 +57,7 @@ class Loaded(Data):
         val_fraction: hold out this fraction of the training images of each class; training then reports on
             these, and the test images stay unseen until `coterie evaluate`.
         augment: what is done to each view, in this order: any of crop, flip, randaugment, trivialaugment, erase.
+            By default crop and flip.
         strict: fail when an image cannot be read, instead of skipping it with a warning.
         workers: processes that read ahead; by default one per core, at most 8. It changes no number.
     """
@@ -65,14 +66,14 @@ class Loaded(Data):
         self,
         limit: int | None = None,
         val_fraction: float = 0.0,
-        augment: Sequence[Augmentation] = ("crop", "flip"),
+        augment: Sequence[Augmentation] | None = None,
         strict: bool = False,
         workers: int | None = None,
     ) -> None:
         super().__init__(limit, val_fraction)
         if workers is not None and workers < 0:
             raise InputError(f"--data.workers must be at least 0, not {workers}.")
-        self.augment = Augment(augment, self.mean)
+        self.augment = Augment(("crop", "flip") if augment is None else augment, self.mean)
         self.strict = strict
         self.workers = min(8, _cores()) if workers is None else workers
         self._orders: list[Order] = []

@@ -28,20 +28,21 @@ class InMemory(Data):
         val_fraction: hold out this fraction of the training images of each class; training then reports on
             these, and the test images stay unseen until `coterie evaluate`.
         augment: what is done to each view, in this order: any of crop (from a black border of an eighth of the
-            image), flip, randaugment, trivialaugment, erase.
+            image), flip, randaugment, trivialaugment, erase. By default what suits the set: crop and flip.
     """
 
     padding = 4
     """Pixels of black border that a random crop may reach into."""
+    augments: Sequence[Augmentation] = ("crop", "flip")
 
     def __init__(
         self,
         limit: int | None = None,
         val_fraction: float = 0.0,
-        augment: Sequence[Augmentation] = ("crop", "flip"),
+        augment: Sequence[Augmentation] | None = None,
     ) -> None:
         super().__init__(limit, val_fraction)
-        self.augment = Augment(augment, self.mean)
+        self.augment = Augment(self.augments if augment is None else augment, self.mean)
 
     def read(self) -> tuple[Pixels | Joined, Indices, Pixels | Joined, Indices]:
         """Training pixels (N, C, H, W) in uint8 and labels in int64, then the test set's."""
