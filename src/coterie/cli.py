@@ -86,8 +86,8 @@ def data(arguments: list[str]) -> None:
     what, *rest = arguments or ["--help"]
     if what in ("-h", "--help"):
         print(
-            "usage: coterie data NAME [--root DIR] [--url URL]         fetch one of: " + ", ".join(names) + "\n"
-            "       coterie data inspect NAME_OR_FOLDER [OPTIONS]      what is in a data set; --help shows its options"
+            "usage: coterie data NAME [--root DIR] [--url URL]      fetch one of: " + ", ".join(names) + "\n"
+            "       coterie data inspect NAME_OR_FOLDER [OPTIONS]   what is in a set; --help shows its options"
         )
     elif what == "inspect":
         if not rest or rest[0].startswith("-"):

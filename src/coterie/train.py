@@ -34,12 +34,10 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
             images = order(recipe.seed, epoch, data.train_size)
             method.train()
             parts = [images[part] for part in batches(data.train_size, recipe.batch)]
-            for i, (views, labels) in enumerate(data.stream(parts, method.views, recipe.seed, epoch)):
+            for i, (views, labels) in enumerate(data.stream(parts, method.views, recipe.seed, epoch, device)):
                 factor = rate(recipe.schedule, epoch * per_epoch + i, total_steps, recipe.warmup)
                 for group, base in zip(optimizer.param_groups, base_rates, strict=True):
                     group["lr"] = base * factor
-                views = [view.to(device, non_blocking=True) for view in views]
-                labels = labels.to(device, non_blocking=True)
                 terms = method(views if len(views) > 1 else views[0], labels, epoch)
                 terms["loss"].backward()
                 optimizer.step()

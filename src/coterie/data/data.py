@@ -54,11 +54,17 @@ class Data:
         raise NotImplementedError
 
     def stream(
-        self, batches: Iterable[Indices], count: int, seed: int, epoch: int
+        self,
+        batches: Iterable[Indices],
+        count: int,
+        seed: int,
+        epoch: int,
+        device: torch.device | str = "cpu",
     ) -> Iterator[tuple[list[Tensor], Tensor]]:
-        """`views` of one batch of training images after another, read ahead where reading takes time."""
+        """`views` of one batch of training images after another on the device, read ahead where that takes time."""
         for images in batches:
-            yield self.views(images, count, seed, epoch)
+            views, labels = self.views(images, count, seed, epoch)
+            yield [v.to(device, non_blocking=True) for v in views], labels.to(device, non_blocking=True)
 
     def test_batches(
         self, size: int, part: slice = slice(None), split: Split = "test"
@@ -119,7 +125,7 @@ class Data:
 
 
 def normalise(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """(..., C, H, W) uint8 to float32 with this mean and standard deviation taken out."""
+    """(..., C, H, W) uint8 to float32 with this mean and standard deviation taken out, on the pixels' device."""
     deviation = 255.0 * torch.tensor(std, device=pixels.device).view(-1, 1, 1)
     centre = 255.0 * torch.tensor(mean, device=pixels.device).view(-1, 1, 1)
     return pixels.float().sub_(centre).div_(deviation)

@@ -121,7 +121,9 @@ def _both(source: str, options: dict[str, Any]) -> tuple[Dataset[Any], Dataset[A
     """The training and the test set of a class."""
     module, _, name = source.rpartition(".")
     try:
-        cls = getattr(torchvision(module) if module.startswith("torchvision") else importlib.import_module(module), name)
+        cls = getattr(
+            torchvision(module) if module.startswith("torchvision") else importlib.import_module(module), name
+        )
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{source} cannot be imported: {error}.") from None
     taken = inspect.signature(cls).parameters
@@ -165,7 +167,9 @@ def _pixels(item: Any) -> Tensor:
     if isinstance(item, Tensor):
         if item.ndim == 3 and (item.dtype == torch.uint8 or item.is_floating_point()):
             return item
-        raise Unreadable(f"a tensor of {item.dtype} and shape {tuple(item.shape)}, not (C, H, W) in uint8 or float")
+        raise Unreadable(
+            f"a tensor of {item.dtype} and shape {tuple(item.shape)}, not (C, H, W) in uint8 or float"
+        )
     array = np.array(item)
     if array.dtype != np.uint8 or array.ndim not in (2, 3):
         raise Unreadable(f"{type(item).__name__} is no image")

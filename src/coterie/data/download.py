@@ -47,7 +47,9 @@ def download(url: str, file: Path, md5: str) -> None:
                     ) from None
     if _md5(part) != md5:
         part.unlink()
-        raise InputError(f"{url} is not the official archive (its MD5 differs): nothing was kept; try again later.")
+        raise InputError(
+            f"{url} is not the official archive (its MD5 differs): nothing was kept; try again later."
+        )
     part.replace(file)
 
 

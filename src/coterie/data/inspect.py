@@ -22,7 +22,8 @@ def inspect(data: Data) -> dict[str, Any]:
     bad: dict[str, str] = dict(getattr(data, "bad", {}))
     seen: dict[str, dict[Split, list[str]]] = defaultdict(lambda: defaultdict(list))
     sizes: list[tuple[int, int]] = []
-    for split, labels in data.labels.items():
+    splits = {split: labels for split, labels in data.labels.items() if len(labels)}
+    for split, labels in splits.items():
         for image in range(len(labels)):
             name = _name(data, split, image)
             try:
@@ -35,15 +36,13 @@ def inspect(data: Data) -> dict[str, Any]:
             seen[hashlib.sha1(content, usedforsecurity=False).hexdigest()][split].append(name)
     counts = {
         split: dict(zip(data.classes, np.bincount(labels, minlength=len(data.classes)).tolist(), strict=True))
-        for split, labels in data.labels.items()
+        for split, labels in splits.items()
     }
-    between = [
-        {split: names for split, names in where.items()} for where in seen.values() if len(where) > 1
-    ]
+    between = [dict(where) for where in seen.values() if len(where) > 1]
     within = sum(len(names) - 1 for where in seen.values() for names in where.values())
     return {
         "classes": len(data.classes),
-        "images": {split: len(labels) for split, labels in data.labels.items()},
+        "images": {split: len(labels) for split, labels in splits.items()},
         "view": list(data.shape),
         "sizes": _sizes(sizes),
         "per_class": counts,
@@ -55,7 +54,8 @@ def inspect(data: Data) -> dict[str, Any]:
 def contact_sheet(data: Data, views: int = 3, images: int = 8, seed: int = 0, epoch: int = 0) -> Image.Image:
     """Training images, spread over the set, each in a row: the original, then its views as training sees them."""
     chosen = np.unique(np.linspace(0, data.train_size - 1, images).astype(np.int64))
-    rows, index = [], []
+    rows: list[Image.Image | None] = []
+    index = []
     for image in chosen.tolist():
         try:
             rows.append(data.original(image))

@@ -100,11 +100,16 @@ class Loaded(Data):
         return self._unpacked(self._deliver(Order("train", images, count, seed, epoch)), len(images))
 
     def stream(
-        self, batches: Iterable[Indices], count: int, seed: int, epoch: int
+        self,
+        batches: Iterable[Indices],
+        count: int,
+        seed: int,
+        epoch: int,
+        device: torch.device | str = "cpu",
     ) -> Iterator[tuple[list[Tensor], Tensor]]:
         orders = [Order("train", images, count, seed, epoch) for images in batches]
         for order, delivery in zip(orders, self._delivered(orders), strict=True):
-            yield self._unpacked(delivery, len(order.images))
+            yield self._unpacked(delivery, len(order.images), device)
 
     def test_batches(
         self, size: int, part: slice = slice(None), split: Split = "test"
@@ -117,14 +122,17 @@ class Loaded(Data):
             if len(delivery.labels):
                 yield self._normal(delivery.pixels)[0], delivery.labels
 
-    def _unpacked(self, delivery: Delivery, asked: int) -> tuple[list[Tensor], Tensor]:
+    def _unpacked(
+        self, delivery: Delivery, asked: int, device: torch.device | str = "cpu"
+    ) -> tuple[list[Tensor], Tensor]:
         self._tell(delivery.bad)
         if len(delivery.labels) < min(2, asked):  # batch-norm needs two
             raise InputError(
                 f"Of a batch of {asked} images {len(delivery.labels)} could be read: "
                 "`coterie data inspect` lists the bad files."
             )
-        return list(self._normal(delivery.pixels)), delivery.labels
+        pixels = delivery.pixels.to(device, non_blocking=True)  # a quarter of the bytes: normalised over there
+        return [self._normal(view) for view in pixels], delivery.labels.to(device, non_blocking=True)
 
     def _normal(self, pixels: Tensor) -> Tensor:
         return normalise(pixels, self.mean, self.std) if pixels.dtype == torch.uint8 else pixels
@@ -137,7 +145,9 @@ class Loaded(Data):
         listed = "; ".join(f"{name} ({reason})" for name, reason in list(new.items())[:20])
         listed += f"; and {len(new) - 20} more" if len(new) > 20 else ""
         if self.strict:
-            raise InputError(f"{_images(len(new))} cannot be read: {listed}. Without --data.strict they are skipped.")
+            raise InputError(
+                f"{_images(len(new))} cannot be read: {listed}. Without --data.strict they are skipped."
+            )
         self._told |= set(new)
         total = f", {len(self._told)} so far" if len(self._told) > len(new) else ""
         warn(f"{_images(len(new))} cannot be read and will be skipped{total}: {listed}.")
@@ -164,20 +174,20 @@ class Loaded(Data):
         random = None
         if order.count is not None:
             random = draws(order.seed, order.epoch, order.images, order.count, NUMBERS)
-        found: list[list[Tensor]] = []
+        found: list[Tensor] = []  # (views, C, H, W) of each image
         good, bad = [], {}
         for i, image in enumerate(order.images.tolist()):
             try:
                 decoded = self.fetch(order.split, image)
                 if random is None:
-                    found.append([self.plain(decoded)])
+                    found.append(self.plain(decoded)[None])
                 else:
-                    found.append([self.view(decoded, numbers) for numbers in random[:, i]])
+                    found.append(torch.stack([self.view(decoded, numbers) for numbers in random[:, i]]))
                 good.append(image)
             except Unreadable as error:
                 bad[self.name(order.split, image)] = str(error)
-        views = [torch.stack(view) for view in zip(*found, strict=True)]
-        pixels = torch.stack(views) if views else torch.empty(order.count or 1, 0, *self.shape, dtype=torch.uint8)
+        # One memory format in and out: copying is then as fast as it can be.
+        pixels = torch.stack(found, dim=1) if found else torch.empty(order.count or 1, 0, *self.shape).byte()
         labels = torch.from_numpy(self.labels[order.split][np.array(good, np.int64)])
         return Delivery(pixels, labels, bad)
 

@@ -23,7 +23,12 @@ class _Array:
 
     def bytes_array(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         _, shape, kind, fortran, raw = self.state
-        if not isinstance(kind, _Kind) or kind.code not in ("u1", b"u1") or fortran or len(raw) != math.prod(shape):
+        if (
+            not isinstance(kind, _Kind)
+            or kind.code not in ("u1", b"u1")
+            or fortran
+            or len(raw) != math.prod(shape)
+        ):
             raise pickle.UnpicklingError("an array that is not plain bytes")
         return np.frombuffer(raw, np.uint8).reshape(shape)
 
