@@ -61,7 +61,7 @@ class Data:
         epoch: int,
         device: torch.device | str = "cpu",
     ) -> Iterator[tuple[list[Tensor], Tensor]]:
-        """`views` of one batch of training images after another on the device, read ahead where that takes time."""
+        """`views` of one batch after another on the device, read ahead where reading takes time."""
         for images in batches:
             views, labels = self.views(images, count, seed, epoch)
             yield [v.to(device, non_blocking=True) for v in views], labels.to(device, non_blocking=True)

@@ -58,7 +58,7 @@ class dataset(Loaded):
 
     def load(self) -> None:
         train, test = _both(self.source, self.options)
-        labels = {"train": _labels(train), "test": _labels(test)}
+        labels = {"train": _labels(train, self.source), "test": _labels(test, self.source)}
         last = int(max(found.max(initial=0) for found in labels.values()))
         names = getattr(train, "classes", None) or range(last + 1)
         self.classes = [str(name) for name in names]
@@ -79,7 +79,8 @@ class dataset(Loaded):
     def fetch(self, split: Split, image: int) -> tuple[Any, tuple[Split, int]]:
         place = int(self._places[split][image])
         try:
-            return self._sets[split][place][0], (split, place)
+            with drawn_from(place):  # it may draw, and the training's numbers are not its own
+                return self._sets[split][place][0], (split, place)
         except Exception as error:  # theirs, whatever it is
             raise Unreadable(f"{type(error).__name__}: {error}"[:200]) from None
 
@@ -148,13 +149,18 @@ def _both(source: str, options: dict[str, Any]) -> tuple[Dataset[Any], Dataset[A
     return made[0], made[1]
 
 
-def _labels(items: Any) -> Indices:
+def _labels(items: Any, source: str) -> Indices:
     """From `targets` or `labels`, as torchvision's sets have them; else every item is read once."""
     found = next((getattr(items, name) for name in ("targets", "labels") if hasattr(items, name)), None)
     if found is None or len(found) != len(items):
-        found = [items[i][1] for i in range(len(items))]
+        found = []
+        for i in range(len(items)):
+            try:
+                found.append(items[i][1])
+            except Exception as error:  # theirs, whatever it is
+                raise InputError(f"{source}: item {i} gives no label ({type(error).__name__}: {error}).") from None
     if not len(found):
-        raise InputError("The data set is empty.")
+        raise InputError(f"{source} is empty.")
     return np.array([int(label) for label in found], np.int64)
 
 

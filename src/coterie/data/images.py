@@ -9,7 +9,11 @@ import numpy as np
 from PIL import Image, ImageOps
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".gif", ".tif", ".tiff"})
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "GIF", "TIFF", "MPO")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "GIF", "TIFF")
+
+
+# Pillow warns of odd metadata and, up to twice its limit, of large images: the latter we refuse ourselves.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 class Unreadable(Exception):
@@ -25,8 +29,7 @@ def header(file: Path) -> tuple[int, int]:
 def decode(file: Path) -> Image.Image:
     """The image in RGB, turned as its camera says."""
     try:
-        with _guarded(file) as image, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _guarded(file) as image:
             image.load()
             ImageOps.exif_transpose(image, in_place=True)
             return rgb(image)
@@ -50,17 +53,17 @@ def rgb(image: Image.Image) -> Image.Image:
 
 def _guarded(file: Path) -> Image.Image:
     try:
-        with warnings.catch_warnings():
-            # Pillow warns at a size and refuses at twice that size: here the warning refuses.
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return Image.open(file, formats=FORMATS)
+        image = Image.open(file, formats=FORMATS)
     except Exception as error:
         raise Unreadable(_reason(error)) from None
+    if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
+        image.close()
+        raise Unreadable(f"more than {Image.MAX_IMAGE_PIXELS:,} pixels")
+    return image
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
+    if isinstance(error, Image.DecompressionBombError):
         return f"more than {Image.MAX_IMAGE_PIXELS or 0:,} pixels"
     if isinstance(error, Image.UnidentifiedImageError):
         return "not an image"
