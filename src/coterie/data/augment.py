@@ -52,7 +52,7 @@ class Augment:
         if not self.beyond:
             return view
         with drawn_from(int(draw * 2**53)):
-            for operation in self._made():
+            for operation in self.prepare():
                 view = operation(view)
         return view
 
@@ -64,8 +64,8 @@ class Augment:
         changed = [self(torch.from_numpy(v), d).numpy() for v, d in zip(flat, draws.ravel(), strict=True)]
         return np.stack(changed).reshape(views.shape)
 
-    def _made(self) -> list[Operation]:
-        # Made at first use, so that a data set can be sent to a worker and torchvision is imported if needed.
+    def prepare(self) -> list[Operation]:
+        """Make the operations, if they are not yet: torchvision is imported only where it is needed."""
         if self._operations is None:
             v2 = torchvision("torchvision.transforms.v2")
             makers: dict[str, Callable[[], Operation]] = {

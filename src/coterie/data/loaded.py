@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -157,9 +158,9 @@ class Loaded(Data):
             yield from map(self._deliver, orders)
             return
         if self._loader is None:
-            self._orders = []
+            self.augment.prepare()  # here, once, rather than in every worker
             self._loader = DataLoader(
-                _Desk(self),
+                _Desk(copy.copy(self)),  # without the loader: a circle of references would stop slowly
                 batch_size=None,  # an order is a batch already
                 sampler=self._orders,
                 num_workers=self.workers,
