@@ -2,8 +2,8 @@
 
     python benchmarks/data_speed.py --cifar DIR --photos DIR [--out benchmarks/results/data_speed.json]
 
-`--cifar` holds CIFAR-100, `--photos` a folder of `train/` and `val/`. Each pair is timed in turns, and the median of
-the ratios counts: a machine busy with something else slows both.
+`--cifar` holds CIFAR-100, `--photos` a folder of `train/` and `val/`. Each pair is timed in turns, and the median
+of the ratios counts: a machine busy with something else slows both.
 """
 
 from __future__ import annotations
@@ -82,7 +82,6 @@ def small_images(root: str, turns: int) -> dict[str, object]:
         lambda: sum(len(labels) for _, labels in data.stream(batches, VIEWS, 0, 0)),
         turns,
     )
-    del loader
     method = PCL(PeerNet(factory("resnet32", 100, 3), VIEWS, "stage3", example=torch.randn(2, 3, 32, 32)))
     shares = []
     for _ in range(3):
