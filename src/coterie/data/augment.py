@@ -49,11 +49,11 @@ class Augment:
 
     def __call__(self, view: Tensor, draw: float) -> Tensor:
         """A view (C, H, W) in uint8, changed as `draw`, a number in [0, 1), says."""
-        if not self.beyond:
-            return view
-        with drawn_from(int(draw * 2**53)):
-            for operation in self.prepare():
-                view = operation(view)
+        operations = self.prepare()
+        if operations:
+            with drawn_from(int(draw * 2**53)):
+                for operation in operations:
+                    view = operation(view)
         return view
 
     def each(self, views: NDArray[np.uint8], draws: NDArray[np.float64]) -> NDArray[np.uint8]:
@@ -66,6 +66,8 @@ class Augment:
 
     def prepare(self) -> list[Operation]:
         """Make the operations, if they are not yet: torchvision is imported only where it is needed."""
+        if not self.beyond:
+            return []
         if self._operations is None:
             v2 = torchvision("torchvision.transforms.v2")
             makers: dict[str, Callable[[], Operation]] = {
