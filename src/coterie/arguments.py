@@ -69,6 +69,11 @@ def _explain(parser: ArgumentParser, message: str) -> InputError:
         return InputError(f"{missing} is missing: see `coterie methods`.")
     if match := re.search(r"(?:required: |[Kk]ey \"?)([\w.]+)\"?(?: is required|$)", message):
         return InputError(f"{match[1]} is missing: see --help.")
+    others = re.findall(r"Import path.* does not correspond to a subclass of (\w+)", message)
+    if others and len(others) == max(1, len(re.findall(r"^ +- ", message, re.M))):  # all types that were tried
+        named = re.search(r"Given value: (\S+)|Import path (\S+) does", message)
+        name = (named[1] or named[2]) if named else "what was named"
+        return InputError(f"{option}: {name} is not a subclass of {' or '.join(others)}.")
     if match := re.search(r"File does not exist: '?([^'\n]+)", message):
         return InputError(f"{option}: there is no file {Path(match[1]).name}.")
     if "Expected a" in message and (
@@ -100,8 +105,9 @@ def _known(parser: ArgumentParser, key: str) -> list[str]:
     from jsonargparse._typehints import get_all_subclass_paths
 
     action: Any = next(a for a in parser._actions if a.dest == key)
-    names = [path.rpartition(".")[2] for path in get_all_subclass_paths(action._typehint)]
-    return sorted(name for name in names if name not in ("Method", "Data", "InMemory", "Cifar", "Schedule"))
+    paths = [p for p in get_all_subclass_paths(action._typehint) if not p.startswith("torch.utils.data")]
+    bases = ("Method", "Data", "InMemory", "Loaded", "Cifar", "Schedule")
+    return sorted(name for name in (path.rpartition(".")[2] for path in paths) if name not in bases)
 
 
 def _accepted(class_path: str) -> list[str]:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
 
 
 class InputError(Exception):
     """Bad input. The command line prints the message alone and exits with code 2."""
+
+
+def warn(message: str) -> None:
+    """Tell the user of something that does not stop the work."""
+    print(f"coterie: warning: {message}", file=sys.stderr, flush=True)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:

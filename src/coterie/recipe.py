@@ -19,6 +19,7 @@ from . import methods, models
 from .arguments import parse_object
 from .cuts import default_cut
 from .data import Data
+from .data.dataset import AnyData
 from .errors import InputError
 from .finetune import start_equal
 from .methods import Method
@@ -63,7 +64,7 @@ class Recipe:
 
     method: Callable[[PeerNet], Method] = PCL
     model: str = "resnet32"
-    data: Data = field(default_factory=DATA_SETS["digits"])
+    data: AnyData = field(default_factory=DATA_SETS["digits"])
     peers: int | str = 3
     cut: str | None = None
     epochs: int = 300
@@ -202,14 +203,32 @@ def parser(prog: str = "coterie train") -> ArgumentParser:
 def from_namespace(made: ArgumentParser, config: Namespace, given: Namespace) -> Recipe:
     """The recipe of parsed options; `given` are those that were not left to their defaults."""
     names = [f.name for f in fields(Recipe)]
-    objects = made.instantiate(config)
+    try:
+        objects = made.instantiate(_as_data(config))
+    except ValueError as error:  # where two types are tried, our own sentence is the cause
+        raise error.__cause__ if isinstance(error.__cause__, InputError) else error from None
     recipe = Recipe(**{name: objects[name] for name in names})
     plain = yaml.safe_load(made.dump(config, skip_validation=True))
     recipe.config = {name: plain.get(name) for name in names} | {"model": recipe.model}
-    module, _, name = config.method.class_path.rpartition(".")
-    recipe.method_class = getattr(importlib.import_module(module), name)
+    recipe.method_class = import_class(config.method.class_path)
     recipe.method_given = set(vars(given.get("method.init_args") or Namespace()))
     return recipe
+
+
+def _as_data(config: Namespace) -> Namespace:
+    """The same with a `Dataset` class, if one was named, inside our `dataset`, which makes it twice."""
+    source = config.data.class_path
+    if issubclass(import_class(source), Data):
+        return config
+    options = {"source": source, "options": config.data.get("init_args", Namespace()).as_dict()}
+    adapted = config.clone()
+    adapted.data = Namespace(class_path="coterie.data.dataset.dataset", init_args=Namespace(**options))
+    return adapted
+
+
+def import_class(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
 def from_options(options: dict[str, Any]) -> Recipe:

@@ -16,6 +16,7 @@ import yaml
 from safetensors.torch import save_file
 
 from . import __version__
+from .data.inspect import contact_sheet
 from .errors import InputError
 from .methods import Method
 from .recipe import Recipe
@@ -43,12 +44,21 @@ class Run:
                     f"{self.path} holds a run of another configuration ({'; '.join(changes)}): "
                     "choose another --out, or repeat its own options to continue it."
                 )
+            self._same_data(recipe)
             return
         if self.path.is_dir() and any(self.path.iterdir()):
             raise InputError(f"{self.path} is not empty and holds no run: choose another --out.")
         self.path.mkdir(parents=True, exist_ok=True)
         write(self.path / "environment.json", json.dumps(environment(recipe.seed), indent=2) + "\n")
+        contact_sheet(recipe.data, views=3, seed=recipe.seed).save(self.path / "views.png")
+        write(self.path / "data.json", json.dumps(recipe.data.described(), indent=2) + "\n")
         write(self.config, yaml.safe_dump(recipe.config, sort_keys=False))
+
+    def _same_data(self, recipe: Recipe) -> None:
+        """Refuse to go on with other classes or another number of images than the run began with."""
+        file = self.path / "data.json"
+        if file.is_file() and json.loads(file.read_text()) != json.loads(json.dumps(recipe.data.described())):
+            raise InputError(f"The data is not that of {file} any more: restore it, or choose another --out.")
 
     def metrics(self) -> list[dict[str, Any]]:
         """One record per finished epoch."""

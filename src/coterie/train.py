@@ -34,13 +34,11 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
             started, sums = time.perf_counter(), dict[str, Tensor]()
             images = order(recipe.seed, epoch, data.train_size)
             method.train()
-            for i, part in enumerate(batches(data.train_size, recipe.batch)):
+            parts = [images[part] for part in batches(data.train_size, recipe.batch)]
+            for i, (views, labels) in enumerate(data.stream(parts, method.views, recipe.seed, epoch, device)):
                 factor = rate(recipe.schedule, epoch * per_epoch + i, total_steps, recipe.warmup)
                 for group, base in zip(optimizer.param_groups, base_rates, strict=True):
                     group["lr"] = base * factor
-                views, labels = data.views(images[part], method.views, recipe.seed, epoch)
-                views = [view.to(device, non_blocking=True) for view in views]
-                labels = labels.to(device, non_blocking=True)
                 terms = method(views if len(views) > 1 else views[0], labels, epoch)
                 terms["loss"].backward()
                 optimizer.step()
@@ -50,12 +48,13 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
                     sums[name] = sums.get(name, 0) + value.detach() * len(labels)
                 show.step()
             trained = time.perf_counter()
-            scores = evaluate(method, data.test_batches(1000), device)
+            scores = evaluate(method, data.test_batches(1000, split=data.watched), device)
             record = {
                 "epoch": epoch,
                 "step": (epoch + 1) * per_epoch,
                 "lr": optimizer.param_groups[0]["lr"],
                 "terms": {name: float(value) / data.train_size for name, value in sums.items()},
+                "split": data.watched,
                 **scores,
                 "time": {"train": trained - started, "evaluate": time.perf_counter() - trained},
             }
