@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from . import __version__
-from .errors import InputError, unknown
+from .errors import Failure, InputError, Stopped, unknown
 
 
 def demo(out: str = "coterie-demo", seeds: int = 3) -> None:
@@ -74,7 +75,8 @@ def train(arguments: list[str]) -> None:
         raise InputError("--out is missing: name the directory for this run.")
     made = recipe.from_namespace(parser, config, given)
     run(made, Path(config.out), made.method_class.__name__)
-    print(f"{config.out}: trained; `coterie evaluate {config.out}` shows every predictor.")
+    if os.environ.get("RANK", "0") == "0":  # torchrun starts many
+        print(f"{config.out}: trained; `coterie evaluate {config.out}` shows every predictor.")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -87,12 +89,18 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The entry point: bad input gives one sentence and exit code 2."""
+    """The entry point: an early end gives one sentence and its exit code."""
     try:
         _run(sys.argv[1:] if arguments is None else arguments)
     except InputError as error:
         print(f"coterie: {error}", file=sys.stderr)
         sys.exit(2)
+    except Failure as error:
+        print(f"coterie: {error}", file=sys.stderr)
+        sys.exit(1)
+    except Stopped as error:
+        print(f"coterie: {error}", file=sys.stderr)
+        sys.exit(75)  # EX_TEMPFAIL: try again
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

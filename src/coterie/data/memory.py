@@ -53,7 +53,7 @@ class InMemory(Data):
             pixels, labels = pixels[kept], labels[kept]
         _, height, width, channels = pixels.shape
         self.shape = (channels, height, width)
-        self.train_size = len(pixels)
+        self.train_size, self.test_size = len(pixels), len(test_pixels)
         p = self.padding
         # Black before normalisation, as torchvision's RandomCrop pads.
         self._train = torch.nn.functional.pad(pixels, (0, 0, p, p, p, p)).contiguous()
@@ -74,10 +74,11 @@ class InMemory(Data):
         pixels = self._train[index[:, None, None], rows[..., :, None], columns[..., None, :]]
         return list(self._normalise(pixels)), self._labels[index]
 
-    def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        for start in range(0, len(self._test), size):
-            part = slice(start, start + size)
-            yield self._normalise(self._test[part]), self._test_labels[part]
+    def test_batches(self, size: int, part: slice = slice(None)) -> Iterator[tuple[Tensor, Tensor]]:
+        pixels, labels = self._test[part], self._test_labels[part]
+        for start in range(0, len(pixels), size):
+            batch = slice(start, start + size)
+            yield self._normalise(pixels[batch]), labels[batch]
 
     def _normalise(self, pixels: Tensor) -> Tensor:
         """(..., H, W, C) uint8 -> (..., C, H, W) float32; in memory the channels stay last."""
