@@ -93,8 +93,7 @@ class Checkpoint:
         with replacing(self.newest, keep=self.previous) as part:
             with part.open("wb") as file:
                 torch.save(state, file)
-            if (entry := _damaged(part)) is not None:
-                raise OSError(f"what was written could not be read back: {entry}")
+            _read(part, mmap=True)  # before the old one is given up
         self.last = time.monotonic()
         self.cost = self.last - started
 
@@ -103,10 +102,7 @@ class Checkpoint:
         found = [file for file in (self.newest, self.previous) if file.exists()]
         for file in found:
             try:
-                if (entry := _damaged(file)) is not None:
-                    raise zipfile.BadZipFile(f"{entry} has changed since it was written")
-                state: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
-                return state
+                return _read(file)
             except Exception as error:  # damage shows itself as almost anything
                 warn(f"{file} is damaged ({error}).")
         if found:
@@ -117,14 +113,17 @@ class Checkpoint:
         return None
 
 
-def _damaged(file: Path) -> str | None:
-    """The first entry whose checksum is wrong. torch.load does not look at checksums."""
+def _read(file: Path, mmap: bool = False) -> dict[str, Any]:
+    """A state whose checksums are right; torch.load does not look at them."""
     with zipfile.ZipFile(file) as archive:
-        return archive.testzip()
+        if (entry := archive.testzip()) is not None:
+            raise OSError(f"{entry} is not what was written")
+    state: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu", mmap=mmap)
+    return state
 
 
 def versions() -> dict[str, str]:
-    return {"coterie": __version__, "torch": torch.__version__}
+    return {"coterie": __version__, "torch": str(torch.__version__)}
 
 
 def warn(sentence: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -85,7 +86,9 @@ class Rates:
             for group, base in zip(self.optimizer.param_groups, self.base, strict=True):
                 group["lr"] = base * factor
         elif self.torch is not None and step and step % self.per_epoch == 0:
-            self.torch.step()
+            with warnings.catch_warnings():  # a run continued here has stepped, though not in this process
+                warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
+                self.torch.step()
         return float(self.optimizer.param_groups[0]["lr"])
 
     def state_dict(self) -> dict[str, Any]:
