@@ -252,6 +252,7 @@ def test_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     except ImportError:
         with pytest.raises(InputError, match="--track wandb needs the package wandb: pip install wandb"):
             train(recipe(track="wandb"), tmp_path / "out")
+        assert not (tmp_path / "out").exists()
         return
     monkeypatch.setenv("WANDB_MODE", "offline")
     assert ended(fork(train_into(tmp_path / "out", track="wandb"))) == [0]

@@ -16,7 +16,7 @@ from .environment import environment
 from .errors import InputError
 from .methods import Method
 from .recipe import FREE, Recipe
-from .track import Tracker, tracker
+from .track import Tracker, need, tracker
 
 
 class Run:
@@ -38,6 +38,8 @@ class Run:
         """
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file: --out must name a directory.")
+        if recipe.track is not None:
+            need(recipe.track)
         lock = self.path / ".lock"
         if self.path.is_dir() and not self.config.is_file() and not lock.exists() and any(self.path.iterdir()):
             raise InputError(f"{self.path} is not empty and holds no run: choose another --out.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -22,7 +23,7 @@ class TensorBoard:
     """Event files in `tensorboard/`; epochs trained again after a crash replace what was there."""
 
     def __init__(self, directory: Path, config: dict[str, Any], epoch: int) -> None:
-        writer = _need("torch.utils.tensorboard", "tensorboard").SummaryWriter
+        writer = need("tensorboard").SummaryWriter
         self.writer = writer(str(directory / "tensorboard"), purge_step=epoch)
 
     def log(self, record: dict[str, Any]) -> None:
@@ -38,11 +39,11 @@ class WandB:
     """Weights & Biases; a continued run stays one run."""
 
     def __init__(self, directory: Path, config: dict[str, Any], epoch: int) -> None:
-        wandb = _need("wandb", "wandb")
+        wandb = need("wandb")
         name = directory.resolve().name
         identity = directory / "wandb.id"
         if not identity.is_file():
-            identity.write_text(wandb.util.generate_id())
+            identity.write_text(secrets.token_hex(8))
         self.run = wandb.init(
             dir=str(directory),
             id=identity.read_text(),
@@ -76,8 +77,9 @@ def flat(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]
             yield f"{prefix}{name}", value
 
 
-def _need(module: str, package: str) -> Any:
+def need(name: Name) -> Any:
+    """The module that a tracker is fed through."""
     try:
-        return importlib.import_module(module)
+        return importlib.import_module({"tensorboard": "torch.utils.tensorboard", "wandb": "wandb"}[name])
     except ImportError:
-        raise InputError(f"--track {package} needs the package {package}: pip install {package}.") from None
+        raise InputError(f"--track {name} needs the package {name}: pip install {name}.") from None
