@@ -76,12 +76,12 @@ class State:
         self.watch.load_state_dict(saved["watch"], world.rank, world.size)
 
 
-class Checkpoint:
+class Checkpoints:
     """`checkpoint.pt`, and the one before it for the day the newest turns out to be damaged."""
 
-    def __init__(self, directory: Path, every: float = float("inf")) -> None:
+    def __init__(self, directory: Path) -> None:
         self.newest, self.previous = directory / "checkpoint.pt", directory / "checkpoint.previous.pt"
-        self.every, self.cost, self.last = every, 0.0, time.monotonic()
+        self.every, self.cost, self.last = float("inf"), 0.0, time.monotonic()
 
     def due(self, epoch_ended: bool = False) -> bool:
         """Whether to save now: after `every` seconds, and when an epoch ends unless saving would cost too much."""

@@ -10,7 +10,7 @@ from typing import IO, Any
 import yaml
 from safetensors.torch import save
 
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoints
 from .durable import write
 from .environment import environment
 from .errors import InputError
@@ -26,7 +26,8 @@ class Run:
         self.path = path
         self.config, self.metrics_file = path / "config.yaml", path / "metrics.jsonl"
         self.environment, self.student = path / "environment.json", path / "student.safetensors"
-        self.checkpoint = Checkpoint(path)
+        self.checkpoints = Checkpoints(path)
+        self.checkpoint = self.checkpoints.newest
         self.recipe: Recipe | None = None
         self.tracker: Tracker | None = None
         self._lock: IO[str] | None = None
@@ -53,8 +54,8 @@ class Run:
         if self.config.is_file():
             self._compare(recipe)
         write(self.config, yaml.safe_dump(recipe.config, sort_keys=False))
-        self.recipe, self.checkpoint = recipe, Checkpoint(self.path, recipe.checkpoint_seconds)
-        state = self.checkpoint.load()
+        self.recipe, self.checkpoints.every = recipe, recipe.checkpoint_seconds
+        state = self.checkpoints.load()
         self._note_environment(recipe.seed, processes)
         self._cut_metrics(state["metrics"] if state else 0)
         self.tracker = tracker(recipe.track, self.path, recipe.config, state["epoch"] if state else 0)
@@ -82,11 +83,11 @@ class Run:
         """Keep a state together with how far the metrics went, so that no epoch is ever logged twice."""
         assert self.recipe is not None
         metrics = self.metrics_file.stat().st_size
-        self.checkpoint.save({**state, "metrics": metrics, "config": self.recipe.config})
+        self.checkpoints.save({**state, "metrics": metrics, "config": self.recipe.config})
 
-    def load(self, method: Method) -> int:
+    def restore(self, method: Method) -> int:
         """Load the weights last saved; returns the number of finished epochs."""
-        state = self.checkpoint.load()
+        state = self.checkpoints.load()
         if state is None:
             raise InputError(f"{self.path} holds no checkpoint yet: train it first.")
         method.load_state_dict(state["method"])

@@ -80,7 +80,7 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
                         method.after_step()
                     state.step += 1
                     show.step(watch)
-                    save(due=run.checkpoint.due())
+                    save(due=run.checkpoints.due())
                 world.share_buffers(method)
                 trained = watch.seconds
                 test = data.test_batches(1000, world.share(data.test_size))
@@ -102,6 +102,6 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
                 state.epoch += 1
                 watch.reset()
                 show.epoch(record)
-                save(due=run.checkpoint.due(epoch_ended=True) or state.epoch == recipe.epochs)
+                save(due=run.checkpoints.due(epoch_ended=True) or state.epoch == recipe.epochs)
         world.first(partial(run.finish, method))
     return method
