@@ -2,11 +2,11 @@
 
     python benchmarks/checkpoint_cost.py [-o benchmarks/results/checkpoint_cost.json]
 
-For each network: a few steps of PCL (three peers, batches of 128 images of 32x32, 100 classes) are timed, then saves
-of the state, with writing, reading back and syncing. A run saves once an epoch (391 steps) and every ten minutes. The
-share on this machine follows; so does the length of an epoch below which one save an epoch would pass one per cent,
-where the engine begins to save less often. The last entry is a whole run of short epochs, whose saves are counted by
-the clock.
+For each network: a few steps of PCL (three peers, batches of 128 images of 32x32, 100 classes) are timed, then
+saves of the state, with writing, reading back and syncing. A run saves once an epoch (391 steps) and every ten
+minutes. The share on this machine follows; so does the length of an epoch below which one save an epoch would
+pass one per cent, where the engine begins to save less often. The last entry is a whole run of short epochs,
+whose saves are counted by the clock.
 """
 
 from __future__ import annotations

@@ -26,12 +26,15 @@ class Plain(nn.Module):
 
     default_cut = "late"
 
-    def __init__(self, num_classes: int = 10, in_channels: int = 1, dropout: float = 0.2) -> None:
+    def __init__(
+        self, num_classes: int = 10, in_channels: int = 1, dropout: float = 0.2, unused: bool = False
+    ) -> None:
         super().__init__()
         self.early = nn.Conv2d(in_channels, 8, 3, 2, 1)
         self.dropout = nn.Dropout(dropout)
         self.late = nn.Conv2d(8, 8, 3, 2, 1)
         self.head = nn.Linear(8, num_classes)
+        self.unused = nn.Linear(8, 8) if unused else None
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.late(self.dropout(torch.relu(self.early(x)))))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +61,9 @@ def _names() -> list[str]:
     return [name for name in methods.available() if name != "KD"]
 
 
-def _gradients(world: World, name: str, accumulate: int = 1) -> dict[str, Any]:
-    """Two steps on batches of every kind: the gradients of each, the mean peers, and the scores."""
-    made = recipe(method=name, model_options={"dropout": 0.0})
+def _gradients(world: World, name: str, accumulate: int = 1, unused: bool = False) -> dict[str, Any]:
+    """A step on a batch of every kind: the gradients of each, the mean peers, and the scores."""
+    made = recipe(method=name, model_options={"dropout": 0.0, "unused": unused})
     method = made.build()
     forward, optimizer = world.parallel(method, made.data), made.build_optimizer(method)
     gradients, start = [], 0
@@ -94,10 +95,13 @@ def test_two_processes_give_the_gradients_of_one(tmp_path: Path) -> None:
     def job() -> None:
         with join(CPU) as world:
             found = {f"{name} {k}": _gradients(world, name, accumulate=k) for name in _names() for k in (1, 2)}
+            found["unused"] = _gradients(world, "PCL", unused=True)
             torch.save(found, tmp_path / f"rank{world.rank}.pt")
 
     assert ended(*fork_ranks(2, job)) == [0, 0]
     ranks = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
+    expected = _gradients(World(CPU), "PCL", unused=True)["gradients"]
+    torch.testing.assert_close(ranks[0]["unused"]["gradients"], expected, rtol=1e-5, atol=1e-6)
     for name in _names():
         alone = _gradients(World(CPU), name)
         for key in (f"{name} 1", f"{name} 2"):
@@ -172,13 +176,14 @@ def test_one_refusal_ends_all(tmp_path: Path) -> None:
     assert ended(*fork_ranks(2, train_into(tmp_path)), timeout=60) == [2, 2]
 
 
-def test_torchrun_brings_a_killed_worker_back(tmp_path: Path) -> None:
+@contextmanager
+def _torchrun(out: Path, *arguments: str, restarts: int = 0) -> Iterator[subprocess.Popen[str]]:
+    """Two processes under torchrun, once they have saved twice."""
     options = ["--model", "resnet8", "--data.limit", "5", "--batch", "16", "--peers", "2", "--epochs", "6"]
-    options += ["--checkpoint-every", "0s"]
-    out = tmp_path / "out"
+    options += ["--checkpoint-every", "0s", *arguments]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     agent = subprocess.Popen(
-        [*torchrun, "--max-restarts", "2", "-m", "coterie", "train", *options, "--out", str(out)],
+        [*torchrun, "--max-restarts", str(restarts), "-m", "coterie", "train", *options, "--out", str(out)],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -188,12 +193,19 @@ def test_torchrun_brings_a_killed_worker_back(tmp_path: Path) -> None:
         while not (out / "checkpoint.previous.pt").exists():
             assert agent.poll() is None and time.monotonic() < until
             time.sleep(0.02)
+        yield agent
+    finally:
+        agent.terminate()  # it ends its workers, too
+        agent.wait(60)
+
+
+def test_torchrun_brings_a_killed_worker_back(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with _torchrun(out, restarts=2) as agent:
         children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
         second = [p for p in children if "\0RANK=1\0" in Path(f"/proc/{p}/environ").read_text()]
         os.kill(int(second[0]), signal.SIGKILL)
         _, said = agent.communicate(timeout=120)
-    finally:
-        agent.kill()
     assert agent.returncode == 0, said
     continued = json.loads((out / "environment.json").read_text())
     assert continued["processes"] == 2 and len(continued["continued"]) == 1
@@ -203,6 +215,16 @@ def test_torchrun_brings_a_killed_worker_back(tmp_path: Path) -> None:
         *fork_ranks(2, train_into(whole, model="resnet8", data=data, epochs=6, ema_horizon=1000 / 117300))
     ) == [0, 0]
     assert same(outcome(out), outcome(whole))
+
+
+@pytest.mark.slow
+def test_torchrun_passes_a_signal_on(tmp_path: Path) -> None:
+    with _torchrun(tmp_path / "out", "--epochs", "3000") as agent:
+        agent.terminate()
+        _, said = agent.communicate(timeout=60)
+    assert agent.returncode != 0 and said.count("coterie: stopped by a signal after step ") == 2, said
+    step = int(said.rpartition("stopped by a signal after step ")[2].partition(";")[0])
+    assert torch.load(tmp_path / "out/checkpoint.pt", weights_only=True)["step"] == step
 
 
 def test_synchronised_batch_norm_keeps_what_is_shared() -> None:
