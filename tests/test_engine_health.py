@@ -299,5 +299,8 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--compile needs a view for each peer"):
         method = {"class_path": "PCL", "init_args": {"input_augmentation": False}}
         train(recipe(method=method, compile=True), tmp_path / "compile")
+    with pytest.raises(InputError, match="--sync-batch-norm needs a GPU"):
+        train(recipe(sync_batch_norm=True, device="cpu"), tmp_path / "synchronised")
+    assert not list(tmp_path.iterdir())  # a refused command leaves nothing that would stand in a better one's way
     with pytest.raises(InputError, match="precision"):
         recipe(precision="64")

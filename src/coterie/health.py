@@ -72,6 +72,7 @@ class Watch:
 
     def means(self, world: World | None = None) -> dict[str, float]:
         """Each term's mean over the images seen in this epoch: by this process, or by all."""
+        self.check()
         mine = (self.names, self.sums.cpu(), self.images)
         parts = [part for part in (world.gather(mine) if world else [mine]) if part[0]]
         if not parts:

@@ -32,7 +32,6 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
         memory_advice(recipe.batch, recipe.precision),
     ):
         method, data, device = recipe.build(), recipe.data, world.device
-        saved = world.first(partial(run.open, recipe, world.size))
         method.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if recipe.sync_batch_norm:
             synchronise_batch_norm(method, device)
@@ -41,10 +40,11 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
         rates = Rates(recipe.schedule, optimizer, recipe.epochs, per_epoch, recipe.warmup)
         precision, watch = Precision(device, recipe.precision, recipe.clip_norm), Watch(device)
         state = State(method, optimizer, rates, precision, watch)
-        if saved is not None:
-            state.restore(saved, world)
         if recipe.compile:
             method.compile()
+        saved = world.first(partial(run.open, recipe, world.size))  # all that could be refused has been
+        if saved is not None:
+            state.restore(saved, world)
         forward = world.parallel(method, data)
 
         def save(due: bool) -> None:
