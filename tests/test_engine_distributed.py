@@ -57,8 +57,8 @@ def test_every_image_in_one_piece() -> None:
 
 
 def _names() -> list[str]:
-    """Every method that needs nothing but peers, so new ones join by themselves; KD needs a teacher."""
-    return [name for name in methods.available() if name != "KD"]
+    """Every method whose batches may be cut up, so new ones join by themselves; KD needs a teacher."""
+    return [name for name, method in methods.available().items() if name != "KD" and not method.couples_batch]
 
 
 def _gradients(world: World, name: str, accumulate: int = 1, unused: bool = False) -> dict[str, Any]:
@@ -169,6 +169,13 @@ def test_the_number_of_processes_may_change(tmp_path: Path) -> None:
     assert torch.load(out / "checkpoint.pt", weights_only=True)["step"] == 2 + 3
     assert ended(*fork_ranks(3, train_into(out, **options))) == [0, 0, 0]
     _close(outcome(out)[1], outcome(tmp_path / "whole")[1])
+
+
+def test_a_batch_that_belongs_together_is_not_cut_up(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="MCL compares the images of a batch with each other"):
+        train(recipe(method="MCL", accumulate=2), tmp_path / "out")
+    with pytest.raises(InputError, match="train it in one process"):
+        World(CPU, 0, 2).accepts(recipe(method="MCL").build(), 1)
 
 
 def test_one_refusal_ends_all(tmp_path: Path) -> None:

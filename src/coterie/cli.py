@@ -90,6 +90,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 def main(arguments: list[str] | None = None) -> None:
     """The entry point: an early end gives one sentence and its exit code."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a user's own package in the working directory, as `python -m` finds it
     try:
         _run(sys.argv[1:] if arguments is None else arguments)
     except InputError as error:

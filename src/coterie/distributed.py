@@ -58,6 +58,14 @@ class World:
         parts = _cut(shares[self.rank], accumulate)
         return [Piece(part, len(part), len(part) * self.size / len(batch)) for part in parts]
 
+    def accepts(self, method: Method, accumulate: int) -> None:
+        """Refuse to cut up the batches of a method whose terms are no means over single images."""
+        if method.couples_batch and (self.size > 1 or accumulate > 1):
+            raise InputError(
+                f"{type(method).__name__} compares the images of a batch with each other: train it in one process "
+                "without --accumulate."
+            )
+
     def share(self, size: int) -> slice:
         """This process's part of a list: no item twice, none left out."""
         return slice(self.rank * size // self.size, (self.rank + 1) * size // self.size)

@@ -32,6 +32,8 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
         memory_advice(recipe.batch, recipe.precision),
     ):
         method, data, device = recipe.build(), recipe.data, world.device
+        method.prepare()
+        world.accepts(method, recipe.accumulate)
         method.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if recipe.sync_batch_norm:
             synchronise_batch_norm(method, device)

@@ -28,6 +28,9 @@ class Method(nn.Module):
 
     least_peers: ClassVar[int] = 1
 
+    couples_batch: ClassVar[bool] = False
+    """Whether a term compares images of a batch with each other, so that a batch must not be cut up."""
+
     def __init__(self, net: PeerNet) -> None:
         super().__init__()
         if net.size < self.least_peers:
@@ -37,6 +40,9 @@ class Method(nn.Module):
         """How many views of each image `forward` wants: 1, or one per peer."""
         self.mean: MeanPeers | None = None
         self.deploys_mean = False
+
+    def prepare(self) -> None:
+        """Called once before training: to read, or refuse, what nothing but training needs."""
 
     def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
         """The weighted terms of the objective and their sum, `loss`."""
