@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from . import __version__
-from .errors import InputError, unknown
+from .errors import Failure, InputError, Stopped, unknown
 
 
 def cuts(
@@ -117,7 +118,8 @@ def train(arguments: list[str]) -> None:
         raise InputError("--out is missing: name the directory for this run.")
     made = recipe.from_namespace(parser, config, given)
     run(made, Path(config.out), made.method_class.__name__)
-    print(f"{config.out}: trained; `coterie evaluate {config.out}` shows every predictor.")
+    if os.environ.get("RANK", "0") == "0":  # torchrun starts many
+        print(f"{config.out}: trained; `coterie evaluate {config.out}` shows every predictor.")
 
 
 def data(arguments: list[str]) -> None:
@@ -207,7 +209,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The entry point: bad input gives one sentence and exit code 2."""
+    """The entry point: an early end gives one sentence and its exit code."""
     if "" not in sys.path:
         sys.path.insert(0, "")  # a user's own package in the working directory, as `python -m` finds it
     try:
@@ -215,6 +217,12 @@ def main(arguments: list[str] | None = None) -> None:
     except InputError as error:
         print(f"coterie: {error}", file=sys.stderr)
         sys.exit(2)
+    except Failure as error:
+        print(f"coterie: {error}", file=sys.stderr)
+        sys.exit(1)
+    except Stopped as error:
+        print(f"coterie: {error}", file=sys.stderr)
+        sys.exit(75)  # EX_TEMPFAIL: try again
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

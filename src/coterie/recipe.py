@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from . import data as data_sets
 from . import methods, models
@@ -25,10 +27,15 @@ from .finetune import start_equal
 from .methods import Method
 from .methods.pcl import PCL
 from .peers import PeerNet
+from .precision import Format
 from .schedule import Schedule, Steps
+from .track import Name as TrackerName
 
 # Imported so that the command line knows every method and data set by its short name.
 METHODS, DATA_SETS = methods.available(), data_sets.available()
+
+FREE = {"device", "compile", "accumulate", "checkpoint_every", "track", "data.root", "data.workers"}
+"""Options that say how and where a run is computed, not what: they may change when it is continued."""
 
 
 @dataclass
@@ -45,7 +52,7 @@ class Recipe:
         epochs: passes over the training images.
         batch: images per step.
         optimizer: any torch optimiser.
-        schedule: the learning rate's course.
+        schedule: the learning rate's course: Steps, Cosine, or any torch scheduler, stepped per epoch.
         warmup: fraction of the training with a linearly rising learning rate.
         ramp_up: fraction of the training over which distillation weights rise (80 of 300 epochs); a method's
             own `ramp_up`, in epochs, overrides it.
@@ -60,6 +67,15 @@ class Recipe:
         checkpoint_activations: recompute the trunk in the backward pass, for less memory.
         seed: of weights, order and augmentation.
         device: where to train; 'auto' takes a GPU if there is one.
+        precision: what the forward pass computes in; weights stay float32.
+        compile: compile the peers with torch.compile.
+        accumulate: compute a batch in this many parts, for less memory.
+        clip_norm: the largest norm of all gradients together.
+        decay_norm_and_bias: weight decay also for biases and normalisation layers, as the paper has it.
+        sync_batch_norm: batch-norm sees the batches of all processes as one; needs GPUs.
+        checkpoint_every: save within an epoch after this time, such as 30s, 10min or 1h; every epoch's end is
+            saved as well, as long as that costs under one per cent of the time.
+        track: send the records on to this tracker too.
     """
 
     method: Callable[[PeerNet], Method] = PCL
@@ -70,7 +86,7 @@ class Recipe:
     epochs: int = 300
     batch: int = 128
     optimizer: Callable[[Iterable[Any]], Optimizer] = SGD
-    schedule: Schedule = field(default_factory=Steps)
+    schedule: Schedule | Callable[[Optimizer], LRScheduler] = field(default_factory=Steps)
     warmup: float = 0.0
     ramp_up: float = 80 / 300
     ema_horizon: float = 1000 / 117300
@@ -81,6 +97,14 @@ class Recipe:
     checkpoint_activations: bool = False
     seed: int = 0
     device: str = "auto"
+    precision: Format = "32"
+    compile: bool = False
+    accumulate: int = 1
+    clip_norm: float | None = None
+    decay_norm_and_bias: bool = True
+    sync_batch_norm: bool = False
+    checkpoint_every: str = "10min"
+    track: TrackerName | None = None
 
     def __post_init__(self) -> None:
         self.config: dict[str, Any] = {}
@@ -90,7 +114,7 @@ class Recipe:
         if isinstance(self.peers, str):
             self.models = [name.strip() for name in self.peers.split(",")]
             self.model = self.models[0]
-        for name in ("epochs", "batch") if isinstance(self.peers, str) else ("epochs", "batch", "peers"):
+        for name in ("epochs", "batch", "accumulate", *([] if isinstance(self.peers, str) else ["peers"])):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name} must be at least 1, not {getattr(self, name)}.")
         if self.branch_noise < 0:
@@ -100,6 +124,10 @@ class Recipe:
                 raise InputError(
                     f"--{name} is a fraction of the training, from 0 to 1, not {getattr(self, name)}."
                 )
+
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise InputError(f"--clip-norm must be greater than 0, not {self.clip_norm}.")
+        self.checkpoint_seconds = _seconds(self.checkpoint_every)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -129,6 +157,17 @@ class Recipe:
         if self.ema and method.mean is None:
             method.keep_mean(beta)
         return method
+
+    def build_optimizer(self, method: Method) -> Optimizer:
+        """The optimiser of all that is trained."""
+        trained = [p for p in method.parameters() if p.requires_grad]
+        if self.decay_norm_and_bias:
+            return self.optimizer(trained)
+        groups: list[dict[str, Any]] = [
+            {"params": [p for p in trained if p.dim() > 1]},
+            {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
+        ]
+        return self.optimizer([group for group in groups if group["params"]])
 
     def torch_device(self) -> torch.device:
         automatic = "cuda" if torch.cuda.is_available() else "cpu"
@@ -171,6 +210,13 @@ class Recipe:
         if self.cut == "none" or self.method_class.trains != "branches":
             return None
         return self.cut or default_cut(make(), example)
+
+
+def _seconds(duration: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h)", duration)
+    if match is None:
+        raise InputError(f"--checkpoint-every is a time such as 30s, 10min or 1h, not '{duration}'.")
+    return float(match[1]) * {"s": 1, "min": 60, "h": 3600}[match[2]]
 
 
 def batches(size: int, batch: int) -> list[slice]:

@@ -89,6 +89,10 @@ class Data:
         """The split that training reports on: held-out images where there are any, else the test images."""
         return "val" if len(self.labels.get("val", ())) else "test"
 
+    @property
+    def watched_size(self) -> int:
+        return len(self.labels[self.watched])
+
     def described(self) -> dict[str, object]:
         """What a run must find again when it goes on: classes, shape and sizes."""
         sizes = {split: len(labels) for split, labels in self.labels.items()}
