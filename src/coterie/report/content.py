@@ -44,6 +44,31 @@ class Figure:
     """Names of the series, each with the CSS class that draws it."""
 
 
+@dataclass(frozen=True)
+class Picture:
+    """An image as a data URI, and what is to be said about it."""
+
+    source: str
+    caption: str
+
+
+@dataclass
+class Gallery:
+    """Pictures in a row."""
+
+    title: str
+    pictures: Sequence[Picture]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One number of the summary, and what it is."""
+
+    value: str
+    label: str
+
+
 @dataclass
 class Section:
     """A heading, a sentence and what follows."""
@@ -51,7 +76,7 @@ class Section:
     name: str
     title: str
     lead: str = ""
-    blocks: list[Table | Figure] = field(default_factory=list)
+    blocks: list[Table | Figure | Gallery] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     """What cannot be shown, and why."""
 
@@ -62,6 +87,10 @@ class Section:
     @property
     def figures(self) -> list[Figure]:
         return [block for block in self.blocks if isinstance(block, Figure)]
+
+    @property
+    def galleries(self) -> list[Gallery]:
+        return [block for block in self.blocks if isinstance(block, Gallery)]
 
 
 def spread(value: Spread, digits: int = 2, strong: bool = False) -> Cell:

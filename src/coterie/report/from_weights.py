@@ -1,0 +1,231 @@
+"""What the networks themselves tell: cost against accuracy, calibration, mistakes, views, deployment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from .charts import Line, brief, reliability
+from .content import Cell, Figure, Gallery, Section, Table, Tile, number, spread, text
+from .examine import Examination
+from .from_metrics import best, figures, of_deployed, reference, settings, thinned
+from .runs import Group, Record, Result, Spread
+
+EXAMINED = 4
+"""So many networks are looked at closely; of a larger table, the Baselines and the best come first."""
+
+
+@dataclass
+class Found:
+    """A group together with what the examination of its first run found."""
+
+    group: Group
+    examination: Examination
+
+    @property
+    def epoch_macs(self) -> float | None:
+        """Multiply-adds of one epoch of training."""
+        found = self.examination
+        return None if found.step_macs is None else found.step_macs * found.train_size
+
+    @property
+    def total_macs(self) -> float | None:
+        epochs = max((len(run.records) for run in self.group.counted), default=0)
+        return None if self.epoch_macs is None or not epochs else self.epoch_macs * epochs
+
+    @property
+    def minutes(self) -> Spread:
+        return Spread.of(minutes(run.records) for run in self.group.counted)
+
+
+def minutes(records: Sequence[Record]) -> float:
+    """Training by the clock, without evaluation."""
+    return sum(float(record["time"].get("train", math.nan)) for record in records) / 60
+
+
+def chosen(groups: Sequence[Group]) -> list[Group]:
+    """The groups whose weights are looked at."""
+    first = [g for same in settings(groups).values() for g in (reference(same), best(same)) if g is not None]
+    ordered = list({id(g): g for g in [*first, *groups]}.values())
+    return ordered[:EXAMINED]
+
+
+def examinee(g: Group) -> Result:
+    """The run that stands for its group: the first that finished; never the best."""
+    return (g.counted or g.runs)[0]
+
+
+def ratio(value: float | None, base: float | None) -> float | None:
+    return value / base if value is not None and base else None
+
+
+def tiles(found: Sequence[Found]) -> list[Tile]:
+    """What the best one cost, beside the Baseline."""
+    groups = [f.group for f in found]
+    ours, base = (next((f for f in found if f.group is g), None) for g in (best(groups), reference(groups)))
+    if ours is None or base is None or ours is base:
+        return []
+    shown = []
+    if (times := ratio(ours.total_macs, base.total_macs)) is not None:
+        shown.append(Tile(f"{times:.1f} ×", "computation to train it"))
+    deployed = [f.examination.networks.get(f.group.deployed or "") for f in (ours, base)]
+    if deployed[0] is not None and deployed[1] is not None:
+        shown.append(Tile(f"{deployed[0].macs / deployed[1].macs:.2g} ×", "computation to use it"))
+    return shown
+
+
+def cost(found: Sequence[Found]) -> Section:
+    """Error over training MACs and over wall-clock."""
+    lead = (
+        "What the accuracy cost to train. Multiply-adds count a backward pass as two forward passes and a mean "
+        "teacher's pass as one; the clock is this run's, without evaluation."
+    )
+    section = Section("cost", "Cost against accuracy", lead)
+    rows, curves = [], []
+    for setting, same in _settings(found).items():
+        base = next((f for f in same if f.group is reference([f.group for f in same])), None)
+        for f in same:
+            clock, theirs = f.minutes, base.minutes if base else Spread(())
+            rows.append(
+                [
+                    text(setting),
+                    text(f.group.label),
+                    spread(f.group.error()),
+                    _macs(f.examination.step_macs),
+                    _macs(f.total_macs),
+                    number(ratio(f.total_macs, base.total_macs if base else None), "{:.2f}"),
+                    spread(clock),
+                    number(
+                        ratio(clock.mean if clock.count else None, theirs.mean if theirs.count else None), "{:.2f}"
+                    ),
+                ]
+            )
+        by_macs = [_over_macs(f, look) for look, f in enumerate(same)]
+        by_clock = [_over_clock(f, look) for look, f in enumerate(same)]
+        curves += figures(f"Error over computation, {setting}", by_macs, "error %", x="training MACs")
+        curves += figures(f"Error over time, {setting}", by_clock, "error %", x="minutes of training")
+    columns = ["network and data", "method", "error %", "MACs per image and step", "MACs in all", "× Baseline"]
+    columns += ["minutes", "× Baseline by the clock"]
+    section.blocks = [Table("Cost of training", columns, rows), *curves]
+    section.missing = list(
+        dict.fromkeys(m for f in found if f.examination.step_macs is None for m in f.examination.missing)
+    )
+    return section
+
+
+def _settings(found: Sequence[Found]) -> dict[str, list[Found]]:
+    return {
+        setting: [f for f in found if any(f.group is g for g in same)]
+        for setting, same in settings([f.group for f in found]).items()
+    }
+
+
+def _macs(value: float | None) -> Cell:
+    return Cell("–") if value is None else Cell(brief(value), value)
+
+
+def _over_macs(f: Found, look: int) -> Line:
+    each = f.epoch_macs
+    points = thinned(list(f.group.curve(of_deployed("error")).items())) if each is not None else []
+    return Line(
+        f.group.label, [epoch * (each or 0) for epoch, _ in points], [s.mean for _, s in points], look=look
+    )
+
+
+def _over_clock(f: Found, look: int) -> Line:
+    """The mean error after each epoch over the mean time the seeds took for it."""
+    runs = [run for run in f.group.runs if math.isfinite(minutes(run.records))]
+    points = []
+    for epoch, error in f.group.curve(of_deployed("error")).items():
+        times = [minutes(run.records[:epoch]) for run in runs if len(run.records) >= epoch]
+        if times:
+            points.append((fmean(times), error.mean))
+    points = thinned(points)
+    return Line(f.group.label, [x for x, _ in points], [y for _, y in points], look=look)
+
+
+def calibration(found: Sequence[Found]) -> Section:
+    lead = (
+        "How often the network is right when it says how sure it is, on the dashed line if always as often. "
+        "Darker bars hold more images."
+    )
+    section = Section("calibration", "Calibration", lead)
+    for look, f in enumerate(found):
+        if f.examination.bins:
+            title = f"{f.group.label}, {f.group.setting}"
+            ece = sum(abs(c - a) * n for c, a, n in f.examination.bins) / max(1, f.examination.tested)
+            note = f"Expected calibration error {ece:.4f}; seed {examinee(f.group).seed}, {f.group.deployed}."
+            section.blocks.append(Figure(title, reliability(title, f.examination.bins, look), note))
+    section.missing = _missing(found)
+    return section
+
+
+def mistakes(found: Sequence[Found]) -> Section:
+    lead = "The images it is most sure about and wrong, and the classes it misses most."
+    section = Section("mistakes", "What it gets wrong", lead)
+    for f in found:
+        name = f"{f.group.label}, {f.group.setting}"
+        classes, pictures = f.examination.classes, f.examination.mistakes
+        if pictures:
+            section.blocks.append(Gallery(f"Most confident mistakes: {name}", pictures))
+        if classes:
+            rows = [
+                [text(c.name), number(c.images), number(c.error, "{:.2f}"), text(c.taken_for)]
+                for c in classes[:20]
+            ]
+            columns = ["class", "images", "missed %", "most often taken for"]
+            note = f"The 20 of {len(classes)} classes that are missed most." if len(classes) > 20 else ""
+            section.blocks.append(Table(f"Classes: {name}", columns, rows, note))
+    return section
+
+
+def views(found: Sequence[Found]) -> Section:
+    """The augmented views of some training images, of the method that draws most of them."""
+    lead = "Training images as the peers were shown them in the first epoch: each is augmented for each peer anew."
+    section = Section("views", "What the peers see", lead)
+    for setting, same in _settings(found).items():
+        most = max(same, key=lambda f: len(f.examination.views[0]) if f.examination.views else 0)
+        if most.examination.views:
+            pictures = [picture for views in most.examination.views for picture in views]
+            section.blocks.append(Gallery(f"{most.group.label}, {setting}", pictures))
+    return section
+
+
+def deployment(found: Sequence[Found]) -> Section:
+    """Student and ensemble where they are used."""
+    lead = "What using the network costs. The student is the plain network: peers are gone once it is trained."
+    rows = []
+    for f in found:
+        for name, network in f.examination.networks.items():
+            role = "student" if name == f.group.deployed else "ensemble"
+            cells = [
+                text(f.group.setting),
+                text(f.group.label),
+                text(f"{role} ({name})"),
+                spread(f.group.error(name)),
+            ]
+            cells += [number(network.parameters), number(network.macs), number(network.latency_ms, "{:.2f}")]
+            rows.append(cells)
+    columns = ["network and data", "method", "network", "error %", "parameters", "MACs", "latency, ms"]
+    note = "Latency: median for one image on the machine and at the time this page was written."
+    section = Section("deployment", "Student and ensemble in use", lead)
+    if rows:
+        section.blocks.append(Table("Student and ensemble", columns, rows, note))
+    return section
+
+
+def disagreements(found: Sequence[Found]) -> list[str]:
+    """Networks that err otherwise than their run recorded: other data, or other files."""
+    told = []
+    for f in found:
+        run, error = examinee(f.group), f.examination.error
+        recorded = of_deployed("error")(run.last) if run.records else None
+        if error is not None and recorded is not None and abs(error - recorded) > 0.1:
+            told.append(f"{run.path}: its weights err on {error:.2f} % here, its record says {recorded:.2f} %")
+    return told
+
+
+def _missing(found: Sequence[Found]) -> list[str]:
+    return list(dict.fromkeys(reason for f in found for reason in f.examination.missing))
