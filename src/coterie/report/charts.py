@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup, escape
 
+from .runs import NOTHING
+
 WIDTH, HEIGHT = 560, 320
 LEFT, RIGHT, TOP, BOTTOM = 62, 14, 12, 46
 COLOURS = 8
@@ -83,7 +85,7 @@ def _step(length: float) -> float:
 def brief(value: float) -> str:
     """A number as short as four digits of it allow."""
     if not math.isfinite(value):
-        return "–"
+        return NOTHING
     for size, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
         if abs(value) >= size:
             return f"{value / size:.4g} {letter}"
@@ -176,7 +178,8 @@ def _frame(title: str, desc: str, across: Axis, up: Axis, parts: Sequence[str], 
         f'<text class="label" transform="translate(14 {(TOP + base) / 2}) rotate(-90)" text-anchor="middle">'
         f"{escape(up.label)}</text>"
     )
+    role = "group" if any("tabindex" in part for part in parts) else "img"  # an image has no parts to focus
     return Markup(
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" {extra}>'
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="{role}" {extra}>'
         f"<title>{escape(title)}</title><desc>{escape(desc)}</desc>" + "".join(marks) + "".join(parts) + "</svg>"
     )

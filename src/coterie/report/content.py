@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from .runs import Spread
+from .runs import NOTHING, Spread
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A table's cell: what is shown, and the number it is sorted by where it is one."""
+    """A table's cell: what is shown, the number behind it where it is one, and its deviation over seeds."""
 
     text: str
     value: float | None = None
     strong: bool = False
+    deviation: float | None = None
 
 
 @dataclass
@@ -42,6 +43,8 @@ class Figure:
     note: str = ""
     legend: list[tuple[str, str]] = field(default_factory=list)
     """Names of the series, each with the CSS class that draws it."""
+    detail: bool = False
+    """Of one recipe alone: folded away where there are many."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,11 @@ class Section:
 
     @property
     def figures(self) -> list[Figure]:
-        return [block for block in self.blocks if isinstance(block, Figure)]
+        return [block for block in self.blocks if isinstance(block, Figure) and not block.detail]
+
+    @property
+    def details(self) -> list[Figure]:
+        return [block for block in self.blocks if isinstance(block, Figure) and block.detail]
 
     @property
     def galleries(self) -> list[Gallery]:
@@ -94,12 +101,12 @@ class Section:
 
 
 def spread(value: Spread, digits: int = 2, strong: bool = False) -> Cell:
-    return Cell(value.text(digits), value.mean if value.count else None, strong)
+    return Cell(value.text(digits), value.mean if value.count else None, strong, value.std)
 
 
 def number(value: float | None, form: str = "{:,.0f}") -> Cell:
     if value is None or not math.isfinite(value):
-        return Cell("–")
+        return Cell(NOTHING)
     return Cell(form.format(value), value)
 
 

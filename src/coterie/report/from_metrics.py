@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..losses import ramp_up
-from .charts import Line, lines
+from .charts import COLOURS, Line, lines
 from .content import Cell, Figure, Section, Table, Tile, number, spread, text
-from .runs import Group, Record, Spread, score
+from .runs import NOTHING, Group, Record, Spread, score
 
 POINTS = 150
 """A curve of more epochs is thinned to this many points, its last one kept."""
@@ -117,7 +117,7 @@ def results(groups: Sequence[Group]) -> Section:
                     number(len(g.counted), "{:.0f}"),
                     Cell(f"{epochs}{'' if g.finished else ' so far'}", epochs),
                     spread(error, strong=error.mean == lowest),
-                    number(gain, "{:+.2f}") if g is not base else text("–"),
+                    number(gain, "{:+.2f}") if g is not base else text(NOTHING),
                     spread(g.final(of_deployed("top5_error"))),
                     spread(g.error("ensemble")),
                     spread(g.final(of_deployed("nll")), 3),
@@ -136,20 +136,20 @@ def curves(groups: Sequence[Group]) -> Section:
     lead = "A line is the mean over the seeds, its band reaches from the lowest to the highest."
     section = Section("curves", "Curves", lead)
     for setting, same in settings(groups).items():
-        series = [curve(g, g.label, of_deployed("error"), look) for look, g in enumerate(same)]
+        series = [curve(g, g.label, of_deployed("error"), look, look // COLOURS) for look, g in enumerate(same)]
         section.blocks += figures(f"Error of the deployed network, {setting}", series, "error %")
     for g in groups:
         names = [(name, label) for name, label in KINDS.items() if name in g.predictors()]
         series = [curve(g, label, of_predictor(name), look, look % 3) for look, (name, label) in enumerate(names)]
         if len(series) > 1:
             title = f"Raw, mean and ensemble predictors: {g.label}, {g.setting}"
-            section.blocks += figures(title, series, "error %")
+            section.blocks += figures(title, series, "error %", detail=True)
     for g in groups:
         terms = list(dict.fromkeys(n for run in g.runs for r in run.records for n in r["terms"]))
         if len(terms) == 2:  # the loss and its only term are the same
             terms = terms[:1]
         series = [curve(g, name, of_part("terms", name), look) for look, name in enumerate(terms)]
-        section.blocks += figures(f"Loss terms: {g.label}, {g.setting}", series, "loss")
+        section.blocks += figures(f"Loss terms: {g.label}, {g.setting}", series, "loss", detail=True)
     for setting, same in settings(groups).items():
         rates = [curve(g, g.label, lambda r: r.get("lr"), look, look % 3) for look, g in enumerate(same)]
         section.blocks += figures(f"Learning rate, {setting}", rates, "learning rate")
@@ -187,7 +187,10 @@ def diversity(groups: Sequence[Group]) -> Section:
                 for dash, (kind, name) in enumerate((("peer", "raw"), ("mean", "mean")))
             ]
             section.blocks += figures(f"{key.capitalize()} of peers, {setting}", series, y, False)
-        ensembles = [curve(g, g.label, lambda r: _accuracy(r, "ensemble"), look) for look, g in enumerate(same)]
+        ensembles = [
+            curve(g, g.label, lambda r: _accuracy(r, "ensemble"), look, look // COLOURS)
+            for look, g in enumerate(same)
+        ]
         section.blocks += figures(f"Accuracy of the ensemble, {setting}", ensembles, "accuracy %", False)
     return section
 
@@ -234,7 +237,7 @@ def thinned(points: list[Any]) -> list[Any]:
 
 
 def figures(
-    title: str, series: Sequence[Line], y: str, log: bool | None = None, x: str = "epoch", note: str = ""
+    title: str, series: Sequence[Line], y: str, log: bool | None = None, x: str = "epoch", detail: bool = False
 ) -> list[Figure]:
     """A figure of those series that have points, or none; on a log scale if the values span much."""
     drawn = [s for s in series if s.y]
@@ -243,7 +246,8 @@ def figures(
     values = [v for s in drawn for v in (*s.y, *s.low)]
     if log is None:
         log = min(values) > 0 and max(values) > 8 * min(values)
-    return [Figure(title, lines(title, drawn, x, y, log), note, [(s.name, s.css) for s in drawn])]
+    legend = [(s.name, s.css) for s in drawn]
+    return [Figure(title, lines(title, drawn, x, y, log), "", legend, detail)]
 
 
 def provenance(groups: Sequence[Group]) -> Section:
@@ -254,7 +258,7 @@ def provenance(groups: Sequence[Group]) -> Section:
             seed = Cell(str(run.seed), run.seed if isinstance(run.seed, int) else None)
             done = number(len(run.records), "{:.0f}")
             state = "; ".join(run.problems) or "complete"
-            date, command = (run.environment.get(key) or "–" for key in ("date", "command"))
+            date, command = (run.environment.get(key) or NOTHING for key in ("date", "command"))
             row = [text(run.path), text(g.label), seed, done, text(state), text(date), text(command)]
             rows.append(row)
             machine = {k: v for k, v in run.environment.items() if k not in ("command", "seed", "date")}
@@ -263,6 +267,6 @@ def provenance(groups: Sequence[Group]) -> Section:
     tables = [Table("Runs", ["run", "method", "seed", "epochs", "state", "date", "command"], rows)]
     if machines:
         keys = list(dict.fromkeys(key for machine in machines for key in machine))
-        cells = [[text("–" if m.get(key) is None else m[key]) for key in keys] for m in machines]
+        cells = [[text(NOTHING if m.get(key) is None else m[key]) for key in keys] for m in machines]
         tables.append(Table("Environment", keys, cells))
     return Section("runs", "Runs, seeds, commands, environment", "", list(tables))

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from .charts import Line, brief, reliability
+from .charts import COLOURS, Line, brief, reliability
 from .content import Cell, Figure, Gallery, Section, Table, Tile, number, spread, text
 from .examine import Examination
 from .from_metrics import best, figures, of_deployed, reference, settings, thinned
-from .runs import Group, Record, Result, Spread
+from .runs import NOTHING, Group, Record, Result, Spread
 
 EXAMINED = 4
 """So many networks are looked at closely; of a larger table, the Baselines and the best come first."""
@@ -36,13 +36,19 @@ class Found:
         return None if self.epoch_macs is None or not epochs else self.epoch_macs * epochs
 
     @property
-    def minutes(self) -> Spread:
-        return Spread.of(minutes(run.records) for run in self.group.counted)
+    def seconds(self) -> Spread:
+        return Spread.of(seconds(run.records) for run in self.group.counted)
 
 
-def minutes(records: Sequence[Record]) -> float:
+def seconds(records: Sequence[Record]) -> float:
     """Training by the clock, without evaluation."""
-    return sum(float(record["time"].get("train", math.nan)) for record in records) / 60
+    return sum(float(record["time"].get("train", math.nan)) for record in records)
+
+
+def clock_unit(found: Sequence[Found]) -> tuple[str, float]:
+    """The unit that suits the longest run, and its seconds."""
+    longest = max((v for f in found for v in f.seconds.values), default=0.0)
+    return next(((name, s) for name, s in (("hours", 3600), ("minutes", 60)) if longest > 3 * s), ("seconds", 1))
 
 
 def chosen(groups: Sequence[Group]) -> list[Group]:
@@ -84,10 +90,11 @@ def cost(found: Sequence[Found]) -> Section:
     )
     section = Section("cost", "Cost against accuracy", lead)
     rows, curves = [], []
+    unit, length = clock_unit(found)
     for setting, same in _settings(found).items():
         base = next((f for f in same if f.group is reference([f.group for f in same])), None)
         for f in same:
-            clock, theirs = f.minutes, base.minutes if base else Spread(())
+            clock = Spread(tuple(v / length for v in f.seconds.values))
             rows.append(
                 [
                     text(setting),
@@ -97,17 +104,15 @@ def cost(found: Sequence[Found]) -> Section:
                     _macs(f.total_macs),
                     number(ratio(f.total_macs, base.total_macs if base else None), "{:.2f}"),
                     spread(clock),
-                    number(
-                        ratio(clock.mean if clock.count else None, theirs.mean if theirs.count else None), "{:.2f}"
-                    ),
+                    number(ratio(_mean(f.seconds), _mean(base.seconds) if base else None), "{:.2f}"),
                 ]
             )
         by_macs = [_over_macs(f, look) for look, f in enumerate(same)]
-        by_clock = [_over_clock(f, look) for look, f in enumerate(same)]
+        by_clock = [_over_clock(f, look, length) for look, f in enumerate(same)]
         curves += figures(f"Error over computation, {setting}", by_macs, "error %", x="training MACs")
-        curves += figures(f"Error over time, {setting}", by_clock, "error %", x="minutes of training")
+        curves += figures(f"Error over time, {setting}", by_clock, "error %", x=f"{unit} of training")
     columns = ["network and data", "method", "error %", "MACs per image and step", "MACs in all", "× Baseline"]
-    columns += ["minutes", "× Baseline by the clock"]
+    columns += [unit, "× Baseline by the clock"]
     section.blocks = [Table("Cost of training", columns, rows), *curves]
     section.missing = list(
         dict.fromkeys(m for f in found if f.examination.step_macs is None for m in f.examination.missing)
@@ -123,7 +128,11 @@ def _settings(found: Sequence[Found]) -> dict[str, list[Found]]:
 
 
 def _macs(value: float | None) -> Cell:
-    return Cell("–") if value is None else Cell(brief(value), value)
+    return Cell(NOTHING) if value is None else Cell(brief(value), value)
+
+
+def _mean(value: Spread) -> float | None:
+    return value.mean if value.count else None
 
 
 def _over_macs(f: Found, look: int) -> Line:
@@ -134,16 +143,16 @@ def _over_macs(f: Found, look: int) -> Line:
     )
 
 
-def _over_clock(f: Found, look: int) -> Line:
+def _over_clock(f: Found, look: int, length: float) -> Line:
     """The mean error after each epoch over the mean time the seeds took for it."""
-    runs = [run for run in f.group.runs if math.isfinite(minutes(run.records))]
+    runs = [run for run in f.group.runs if math.isfinite(seconds(run.records))]
     points = []
     for epoch, error in f.group.curve(of_deployed("error")).items():
-        times = [minutes(run.records[:epoch]) for run in runs if len(run.records) >= epoch]
+        times = [seconds(run.records[:epoch]) / length for run in runs if len(run.records) >= epoch]
         if times:
             points.append((fmean(times), error.mean))
     points = thinned(points)
-    return Line(f.group.label, [x for x, _ in points], [y for _, y in points], look=look)
+    return Line(f.group.label, [x for x, _ in points], [y for _, y in points], look=look, dash=look // COLOURS)
 
 
 def calibration(found: Sequence[Found]) -> Section:
@@ -199,11 +208,10 @@ def deployment(found: Sequence[Found]) -> Section:
     rows = []
     for f in found:
         for name, network in f.examination.networks.items():
-            role = "student" if name == f.group.deployed else "ensemble"
             cells = [
                 text(f.group.setting),
                 text(f.group.label),
-                text(f"{role} ({name})"),
+                text(f"student ({name})" if name == f.group.deployed else name),
                 spread(f.group.error(name)),
             ]
             cells += [number(network.parameters), number(network.macs), number(network.latency_ms, "{:.2f}")]

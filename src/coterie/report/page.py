@@ -11,6 +11,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .. import __version__
+from ..errors import InputError
 from ..run import write as write_file
 from . import from_metrics, from_weights
 from .content import Section, Tile
@@ -67,6 +68,14 @@ def compose(runs: Sequence[Path], paper: Sequence[Section] = (), live: bool = Fa
     )
 
 
+def name(report: Report) -> str:
+    """A title from what was trained."""
+    methods = list(dict.fromkeys(g.method for g in report.groups))
+    trained = list(from_metrics.settings(report.groups))
+    who = ", ".join(methods) if len(methods) < 5 else f"{len(methods)} methods"
+    return f"{who}: {trained[0] if len(trained) == 1 else f'{len(trained)} networks and data sets'}"
+
+
 def render(report: Report, title: str, refresh: int | None = None) -> str:
     """The page; with `refresh` the browser loads it again after so many seconds."""
     environment = Environment(
@@ -82,21 +91,28 @@ def render(report: Report, title: str, refresh: int | None = None) -> str:
     )
 
 
-def write(runs: Sequence[Path], file: Path, title: str, paper: Sequence[Section] = ()) -> None:
+def write(runs: Sequence[Path], file: Path, title: str | None = None, paper: Sequence[Section] = ()) -> None:
     """The page of these runs, or of all runs below these directories."""
-    html = render(compose(runs, paper), title)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_file(file, html)
+    report = compose(runs, paper)
+    save(file, render(report, title or name(report)))
 
 
-def watch(runs: Sequence[Path], file: Path, title: str) -> None:
+def save(file: Path, text: str) -> None:
+    """Write a file, or say in one sentence why it cannot be written."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, text)
+    except OSError as error:
+        raise InputError(f"{file} cannot be written ({error.strerror}): choose another --output.") from None
+
+
+def watch(runs: Sequence[Path], file: Path) -> None:
     """Write the page whenever the runs have something new, until interrupted."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     seen = None
     while True:
         now = {f: f.stat().st_mtime_ns for run in find(runs) for f in run.glob("*.*") if f.suffix != ".part"}
         if now != seen:
             report, seen = compose(runs, live=True), now
             going = any(not run.finished for g in report.groups for run in g.runs)
-            write_file(file, render(report, title, REFRESH if going else None))
+            save(file, render(report, name(report), REFRESH if going else None))
         time.sleep(REFRESH)

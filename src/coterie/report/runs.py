@@ -16,6 +16,8 @@ import yaml
 from ..errors import InputError
 
 Record = dict[str, Any]
+NOTHING = "–"
+"""Stands where there is no number."""
 
 
 @dataclass
@@ -132,7 +134,7 @@ class Spread:
 
     def text(self, digits: int = 2) -> str:
         if not self.values:
-            return "–"
+            return NOTHING
         mean = f"{self.mean:.{digits}f}"
         return mean if self.std is None else f"{mean} ± {self.std:.{digits}f}"
 
