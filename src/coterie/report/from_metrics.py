@@ -26,8 +26,9 @@ def settings(groups: Sequence[Group]) -> dict[str, list[Group]]:
 
 
 def reference(groups: Sequence[Group]) -> Group | None:
-    """What the others are compared with: the first Baseline."""
-    return next((g for g in groups if g.method == "Baseline" and g.error().count), None)
+    """What the others are compared with: the Baseline without anything unusual, or else the first."""
+    scored = [g for g in groups if g.method == "Baseline" and g.error().count]
+    return next((g for g in scored if g.label == "Baseline"), scored[0] if scored else None)
 
 
 def best(groups: Sequence[Group]) -> Group | None:

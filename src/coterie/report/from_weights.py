@@ -114,9 +114,7 @@ def cost(found: Sequence[Found]) -> Section:
     columns = ["network and data", "method", "error %", "MACs per image and step", "MACs in all", "× Baseline"]
     columns += [unit, "× Baseline by the clock"]
     section.blocks = [Table("Cost of training", columns, rows), *curves]
-    section.missing = list(
-        dict.fromkeys(m for f in found if f.examination.step_macs is None for m in f.examination.missing)
-    )
+    section.missing = _missing(found, built=False)
     return section
 
 
@@ -160,6 +158,10 @@ def calibration(found: Sequence[Found]) -> Section:
         "How often the network is right when it says how sure it is, on the dashed line if always as often. "
         "Darker bars hold more images."
     )
+    if len(found) > EXAMINED:
+        lead += (
+            f" Of {len(found)} recipes {EXAMINED} are looked at here and below, the Baseline and the best first."
+        )
     section = Section("calibration", "Calibration", lead)
     for look, f in enumerate(found):
         if f.examination.bins:
@@ -167,7 +169,7 @@ def calibration(found: Sequence[Found]) -> Section:
             ece = sum(abs(c - a) * n for c, a, n in f.examination.bins) / max(1, f.examination.tested)
             note = f"Expected calibration error {ece:.4f}; seed {examinee(f.group).seed}, {f.group.deployed}."
             section.blocks.append(Figure(title, reliability(title, f.examination.bins, look), note))
-    section.missing = _missing(found)
+    section.missing = _missing(found, built=True)
     return section
 
 
@@ -235,5 +237,7 @@ def disagreements(found: Sequence[Found]) -> list[str]:
     return told
 
 
-def _missing(found: Sequence[Found]) -> list[str]:
-    return list(dict.fromkeys(reason for f in found for reason in f.examination.missing))
+def _missing(found: Sequence[Found], built: bool) -> list[str]:
+    """Why something is not shown, of those whose networks could be built or of those whose could not."""
+    some = [f.examination for f in found if (f.examination.step_macs is not None) == built]
+    return list(dict.fromkeys(reason for examination in some for reason in examination.missing))

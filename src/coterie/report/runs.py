@@ -264,17 +264,28 @@ def _alike(groups: Sequence[Group]) -> list[list[Group]]:
 
 
 def _tell_apart(same: list[Group]) -> None:
-    """Add to the labels what differs: first what was asked, and what follows from it only if need be."""
+    """Add to the labels what is unusual: first of what was asked, of what follows from it only if need be."""
     flat = [_flatten(g.config) for g in same]
     keys = [k for k in dict.fromkeys(k for f in flat for k in f) if len({str(f.get(k)) for f in flat}) > 1]
-    derived = [k for k in keys if k in ("method.ramp_up", "method.beta")]
-    asked = [k for k in keys if k not in derived]
-    for chosen in (asked, keys):
+    derived = ("method.ramp_up", "method.beta")
+    for chosen in ([k for k in keys if k not in derived], keys):
+        usual = {k: _usual([f.get(k) for f in flat]) for k in chosen}
         for g, f in zip(same, flat, strict=True):
-            parts = [f"{k.rpartition('.')[2].replace('_', ' ')} {f[k]}" for k in chosen if f.get(k) is not None]
+            parts = [_say(k, f[k]) for k in chosen if k in f and f[k] not in (None, False) and f[k] != usual[k]]
             g.label = ", ".join([g.method, *parts])
         if max(Counter(g.label for g in same).values()) == 1:
             return
+
+
+def _usual(values: list[Any]) -> Any:
+    """What most have, and so needs no saying."""
+    value, count = Counter(map(str, values)).most_common(1)[0]
+    return next(v for v in values if str(v) == value) if 2 * count > len(values) else None
+
+
+def _say(key: str, value: Any) -> str:
+    name = key.rpartition(".")[2].replace("_", " ")
+    return name if value is True else f"{name} {value}"
 
 
 def _flatten(value: Any, key: str = "") -> dict[str, Any]:
