@@ -30,7 +30,6 @@ from coterie.peers import PeerNet
 from coterie.recipe import from_options
 from coterie.report import examine, page, runs
 from coterie.report.charts import brief
-from coterie.train import train
 
 from .conftest import TinyNet, coterie, refused
 
@@ -44,19 +43,6 @@ class hostile(digits):
     def load(self) -> None:
         super().load()
         self.classes = [EVIL, *self.classes[1:]]
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Baseline and PCL with two seeds each, really trained."""
-    root = tmp_path_factory.mktemp("runs")
-    data = {"class_path": "tests.test_report.hostile", "init_args": {"limit": 10}}
-    for method in ("Baseline", "PCL"):
-        for seed in (0, 1):
-            train(
-                from_options({**OPTIONS, "data": data, "method": method, "seed": seed}), root / f"{method}-{seed}"
-            )
-    return root
 
 
 @pytest.fixture
@@ -111,7 +97,7 @@ class Page(HTMLParser):
             row[-1] = (row[-1][0] + data, row[-1][1])
 
     def column(self, table: str, name: str) -> list[tuple[str, float | None]]:
-        head, *rows = self.tables[table]
+        head, *rows = next(rows for caption, rows in self.tables.items() if caption.split(",")[0] == table)
         i = [cell for cell, _ in head].index(name)
         return [row[i] for row in rows]
 

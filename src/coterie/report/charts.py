@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from .runs import NOTHING
 
 WIDTH, HEIGHT = 560, 320
-LEFT, RIGHT, TOP, BOTTOM = 62, 14, 12, 46
+LEFT, RIGHT, TOP, BOTTOM = 72, 14, 12, 46
 COLOURS = 8
 DASHES = ("", "dash", "dot")
 
@@ -175,7 +175,7 @@ def _frame(title: str, desc: str, across: Axis, up: Axis, parts: Sequence[str], 
     middle = (LEFT + WIDTH - RIGHT) / 2
     marks.append(
         f'<text class="label" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(across.label)}</text>'
-        f'<text class="label" transform="translate(14 {(TOP + base) / 2}) rotate(-90)" text-anchor="middle">'
+        f'<text class="label" transform="translate(13 {(TOP + base) / 2}) rotate(-90)" text-anchor="middle">'
         f"{escape(up.label)}</text>"
     )
     role = "group" if any("tabindex" in part for part in parts) else "img"  # an image has no parts to focus

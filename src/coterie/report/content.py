@@ -10,6 +10,9 @@ from markupsafe import Markup
 
 from .runs import NOTHING, Spread
 
+FOLD = 6
+"""More figures of single recipes than this are folded away."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -89,15 +92,27 @@ class Section:
 
     @property
     def figures(self) -> list[Figure]:
-        return [block for block in self.blocks if isinstance(block, Figure) and not block.detail]
+        """Those that are always shown."""
+        found = [block for block in self.blocks if isinstance(block, Figure)]
+        return [figure for figure in found if not figure.detail] if self.details else found
 
     @property
     def details(self) -> list[Figure]:
-        return [block for block in self.blocks if isinstance(block, Figure) and block.detail]
+        """Those that are folded away: the figures of single recipes, where there are many."""
+        found = [block for block in self.blocks if isinstance(block, Figure) and block.detail]
+        return found if len(found) > FOLD else []
 
     @property
     def galleries(self) -> list[Gallery]:
         return [block for block in self.blocks if isinstance(block, Gallery)]
+
+
+def by_setting(title: str, columns: Sequence[str], rows: list[list[Cell]], note: str = "") -> Table:
+    """A table whose first column names network and data; where all rows have the same, the title does."""
+    shared = {row[0].text for row in rows}
+    if len(shared) != 1:
+        return Table(title, ["network and data", *columns], rows, note)
+    return Table(f"{title}, {shared.pop()}", columns, [row[1:] for row in rows], note)
 
 
 def spread(value: Spread, digits: int = 2, strong: bool = False) -> Cell:

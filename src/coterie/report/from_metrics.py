@@ -8,7 +8,7 @@ from typing import Any
 
 from ..losses import ramp_up
 from .charts import COLOURS, Line, lines
-from .content import Cell, Figure, Section, Table, Tile, number, spread, text
+from .content import Cell, Figure, Section, Table, Tile, by_setting, number, spread, text
 from .runs import NOTHING, Group, Record, Spread, score
 
 POINTS = 150
@@ -101,7 +101,7 @@ def _images(g: Group) -> str:
 
 def results(groups: Sequence[Group]) -> Section:
     """One row per recipe: the errors that count, with their seeds."""
-    columns = ["network and data", "method", "seeds", "epochs", "error %", "against Baseline", "top-5 error %"]
+    columns = ["method", "seeds", "epochs", "error %", "against Baseline", "top-5 error %"]
     columns += ["ensemble error %", "NLL", "calibration error"]
     rows = []
     for setting, same in settings(groups).items():
@@ -129,7 +129,7 @@ def results(groups: Sequence[Group]) -> Section:
         "Error of the network that is deployed, after the last epoch: mean ± sample standard deviation over the "
         "seeds. Never the best epoch, never the best peer."
     )
-    return Section("results", "Results", "", [Table("Results", columns, rows, note)])
+    return Section("results", "Results", "", [by_setting("Results", columns, rows, note)])
 
 
 def curves(groups: Sequence[Group]) -> Section:
@@ -259,7 +259,8 @@ def provenance(groups: Sequence[Group]) -> Section:
             seed = Cell(str(run.seed), run.seed if isinstance(run.seed, int) else None)
             done = number(len(run.records), "{:.0f}")
             state = "; ".join(run.problems) or "complete"
-            date, command = (run.environment.get(key) or NOTHING for key in ("date", "command"))
+            command = run.environment.get("command") or NOTHING
+            date = str(run.environment.get("date") or NOTHING)[:16].replace("T", " ")
             row = [text(run.path), text(g.label), seed, done, text(state), text(date), text(command)]
             rows.append(row)
             machine = {k: v for k, v in run.environment.items() if k not in ("command", "seed", "date")}

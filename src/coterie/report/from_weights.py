@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from .charts import COLOURS, Line, brief, reliability
-from .content import Cell, Figure, Gallery, Section, Table, Tile, number, spread, text
+from .content import Cell, Figure, Gallery, Section, Table, Tile, by_setting, number, spread, text
 from .examine import Examination
 from .from_metrics import best, figures, of_deployed, reference, settings, thinned
 from .runs import NOTHING, Group, Record, Result, Spread
@@ -67,19 +67,40 @@ def ratio(value: float | None, base: float | None) -> float | None:
     return value / base if value is not None and base else None
 
 
-def tiles(found: Sequence[Found]) -> list[Tile]:
-    """What the best one cost, beside the Baseline."""
+@dataclass
+class Price:
+    """What a method costs in units of the Baseline; None where it is not known."""
+
+    training: float | None
+    clock: float | None
+    use: float | None
+
+
+def price(found: Sequence[Found]) -> Price | None:
+    """Of the best method, where there is a Baseline to compare it with."""
     groups = [f.group for f in found]
     ours, base = (next((f for f in found if f.group is g), None) for g in (best(groups), reference(groups)))
     if ours is None or base is None or ours is base:
-        return []
-    shown = []
-    if (times := ratio(ours.total_macs, base.total_macs)) is not None:
-        shown.append(Tile(f"{times:.1f} ×", "computation to train it"))
+        return None
     deployed = [f.examination.networks.get(f.group.deployed or "") for f in (ours, base)]
-    if deployed[0] is not None and deployed[1] is not None:
-        shown.append(Tile(f"{deployed[0].macs / deployed[1].macs:.2g} ×", "computation to use it"))
-    return shown
+    use = ratio(*(None if network is None else network.macs for network in deployed))
+    return Price(ratio(ours.total_macs, base.total_macs), ratio(_mean(ours.seconds), _mean(base.seconds)), use)
+
+
+def tiles(found: Sequence[Found]) -> list[Tile]:
+    cost = price(found)
+    shown = [(cost.training, "computation to train it"), (cost.use, "computation to use it")] if cost else []
+    return [Tile(f"{times:.1f} ×", label) for times, label in shown if times is not None]
+
+
+def summary(found: Sequence[Found]) -> list[str]:
+    """What the best method cost, where one network is compared on one set of data."""
+    cost = price(found)
+    if cost is None or cost.training is None or cost.use is None:
+        return []
+    clock = f" ({cost.clock:.1f} times the time by the clock)" if cost.clock is not None else ""
+    use = "no more" if cost.use <= 1 else f"{cost.use:.1f} times as much"
+    return [f"To train it took {cost.training:.1f} times the computation{clock}; to use it takes {use}."]
 
 
 def cost(found: Sequence[Found]) -> Section:
@@ -111,9 +132,9 @@ def cost(found: Sequence[Found]) -> Section:
         by_clock = [_over_clock(f, look, length) for look, f in enumerate(same)]
         curves += figures(f"Error over computation, {setting}", by_macs, "error %", x="training MACs")
         curves += figures(f"Error over time, {setting}", by_clock, "error %", x=f"{unit} of training")
-    columns = ["network and data", "method", "error %", "MACs per image and step", "MACs in all", "× Baseline"]
+    columns = ["method", "error %", "MACs per image and step", "MACs in all", "× Baseline"]
     columns += [unit, "× Baseline by the clock"]
-    section.blocks = [Table("Cost of training", columns, rows), *curves]
+    section.blocks = [by_setting("Cost of training", columns, rows), *curves]
     section.missing = _missing(found, built=False)
     return section
 
@@ -218,11 +239,11 @@ def deployment(found: Sequence[Found]) -> Section:
             ]
             cells += [number(network.parameters), number(network.macs), number(network.latency_ms, "{:.2f}")]
             rows.append(cells)
-    columns = ["network and data", "method", "network", "error %", "parameters", "MACs", "latency, ms"]
+    columns = ["method", "network", "error %", "parameters", "MACs", "latency, ms"]
     note = "Latency: median for one image on the machine and at the time this page was written."
     section = Section("deployment", "Student and ensemble in use", lead)
     if rows:
-        section.blocks.append(Table("Student and ensemble", columns, rows, note))
+        section.blocks.append(by_setting("Student and ensemble", columns, rows, note))
     return section
 
 

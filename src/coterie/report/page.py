@@ -61,7 +61,7 @@ def compose(runs: Sequence[Path], paper: Sequence[Section] = (), live: bool = Fa
     one_setting = len(from_metrics.settings(groups)) == 1
     return Report(
         groups,
-        from_metrics.summary(groups),
+        [*from_metrics.summary(groups), *(from_weights.summary(found) if one_setting else [])],
         [*from_metrics.tiles(groups), *from_weights.tiles(found)] if one_setting else [],
         [*problems, *from_weights.disagreements(found)],
         [section for section in sections if section.blocks or section.missing],
