@@ -90,7 +90,7 @@ def _explain(parser: ArgumentParser, message: str) -> InputError:
         return InputError(f"{option} expects {' or '.join(w for w in wanted if w)}, not '{given[1]}'.")
     if match := re.search(r"(No module named '[^']+'|module '[^']+' has no attribute '[^']+')", message):
         return InputError(f"{option} cannot be imported: {match[1]}.")
-    if match := re.search(r"Expected '([^']+)' to be a subclass of (\w+)", message):
+    if match := re.search(r"Expected '([^']+)' to be a subclass of <class '(\w+)'", message):
         return InputError(f"{option}: {match[1]} is not a {match[2]}.")
     return InputError(f"{option.removesuffix('--')} {' '.join(message.split())}".strip())
 
