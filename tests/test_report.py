@@ -194,13 +194,13 @@ def test_examination_agrees_with_the_record_and_with_a_plain_forward_pass(traine
     assert not found.missing
     recorded = run.last["predictors"]["mean1"]
     assert found.error == pytest.approx(recorded["error"])
-    assert sum(n for _, _, n in found.bins) == 797
-    ece = sum(abs(c - a) * n for c, a, n in found.bins) / 797
-    assert ece == pytest.approx(recorded["ece"], abs=1e-6)
     recipe = from_options({**OPTIONS, "data": {"class_path": "digits", "init_args": {"limit": 10}}})
     method = recipe.build()
     method.load_state_dict(torch.load(trained / "PCL-0" / "checkpoint.pt", weights_only=True)["method"])
-    images, labels = next(recipe.data.test_batches(797))
+    images, labels = next(recipe.data.test_batches(10_000))
+    assert found.tested == sum(n for _, _, n in found.bins) == len(labels)
+    ece = sum(abs(c - a) * n for c, a, n in found.bins) / len(labels)
+    assert ece == pytest.approx(recorded["ece"], abs=1e-6)
     with torch.no_grad():
         p = method.deploy()(images).softmax(1)
     guess = p.argmax(1)
@@ -316,6 +316,31 @@ def test_groups_are_told_apart_by_what_is_unusual(copied: Path) -> None:
         "Baseline, epochs 12": ["b-long"],
         "Baseline, views 3": ["b-views"],
     }
+
+
+def test_only_the_same_network_on_the_same_data_is_compared(copied: Path, tmp_path: Path) -> None:
+    config = copied / "Baseline-1" / "config.yaml"
+    config.write_text(config.read_text().replace("model: resnet8", "model: resnet14"))
+    page.write([copied], tmp_path / "r.html", "t")
+    found = Page((tmp_path / "r.html").read_text())
+    names = zip(found.column("Results", "network and data"), found.column("Results", "method"), strict=True)
+    rows = [(setting, method) for (setting, _), (method, _) in names]
+    assert rows == [("resnet8 on hostile", m) for m in ("Baseline", "PCL")] + [("resnet14 on hostile", "Baseline")]
+    errors = [value for _, value in found.column("Results", "error %")]
+    assert [v for _, v in found.column("Results", "against Baseline")] == [
+        None,
+        pytest.approx(errors[1] - errors[0]),
+        None,
+    ]
+    assert list(found.lines["Error of the deployed network, resnet14 on hostile"]) == ["Baseline"]
+
+
+def test_weights_that_err_otherwise_than_recorded_are_named(copied: Path, tmp_path: Path) -> None:
+    shutil.copyfile(copied / "PCL-1" / "checkpoint.pt", copied / "PCL-0" / "checkpoint.pt")
+    page.write([copied / "PCL-0"], tmp_path / "r.html", "t")
+    here, there = (records(copied / f"PCL-{s}")[-1]["predictors"]["mean1"]["error"] for s in (1, 0))
+    said = f"its weights err on {here:.2f} % here, its record says {there:.2f} %"
+    assert said in Page((tmp_path / "r.html").read_text()).text
 
 
 def test_text_markdown_csv_and_latex_hold_the_same_numbers(

@@ -43,7 +43,7 @@ def tiles(groups: Sequence[Group]) -> list[Tile]:
     ours, base = best(groups), reference(groups)
     if ours is None:
         return []
-    found = [Tile(f"{ours.error().mean:.2f} %", f"test error with {ours.label}")]
+    found = [Tile(f"{ours.error().mean:.2f} %", f"error with {ours.label}")]
     if base is not None and base is not ours:
         found.append(Tile(f"{base.error().mean:.2f} %", f"with {base.label}"))
         found.append(Tile(f"{ours.error().mean - base.error().mean:+.2f}", "points of difference"))
@@ -70,7 +70,7 @@ def _story(groups: Sequence[Group]) -> str:
     if ours is None:
         return f"{setting}: no run has finished an epoch yet."
     so_far = "" if ours.finished else " so far"
-    here = f"{_percent(ours.error())} of the {_images(ours)}{so_far}"
+    here = f"{_percent(ours.error())} of the {tested_on(ours)}{so_far}"
     if base is None or ours is base:
         return f"{setting}: trained with {ours.label}, the network errs on {here}."
     mine, theirs = ours.error(), base.error()
@@ -93,7 +93,7 @@ def _percent(value: Spread) -> str:
     return f"{value.text()} %"
 
 
-def _images(g: Group) -> str:
+def tested_on(g: Group) -> str:
     """What errors are counted on: the test set, unless training images were held out for it."""
     options = (g.config.get("data") or {}).get("init_args") or {} if isinstance(g.config.get("data"), dict) else {}
     return "held-out images" if options.get("val_fraction") else "test images"

@@ -10,7 +10,7 @@ from statistics import fmean
 from .charts import COLOURS, Line, brief, reliability
 from .content import Cell, Figure, Gallery, Section, Table, Tile, by_setting, number, spread, text
 from .examine import Examination
-from .from_metrics import best, figures, of_deployed, reference, settings, thinned
+from .from_metrics import best, figures, of_deployed, reference, settings, tested_on, thinned
 from .runs import NOTHING, Group, Record, Result, Spread
 
 EXAMINED = 4
@@ -250,7 +250,7 @@ def deployment(found: Sequence[Found]) -> Section:
 def disagreements(found: Sequence[Found]) -> list[str]:
     """Networks that err otherwise than their run recorded: other data, or other files."""
     told = []
-    for f in found:
+    for f in (f for f in found if tested_on(f.group) == "test images"):
         run, error = examinee(f.group), f.examination.error
         recorded = of_deployed("error")(run.last) if run.records else None
         if error is not None and recorded is not None and abs(error - recorded) > 0.1:

@@ -16,6 +16,8 @@ import yaml
 from ..errors import InputError
 
 Record = dict[str, Any]
+FILES = ("config.yaml", "metrics.jsonl")
+"""What makes a directory a run."""
 NOTHING = "–"
 """Stands where there is no number."""
 
@@ -156,15 +158,11 @@ def find(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if not path.is_dir():
             raise InputError(f"{path} is not a directory: name run directories, or one that contains some.")
-        runs = [path] if _is_run(path) else sorted({f.parent for f in path.rglob("*") if _is_run(f.parent)})
+        runs = sorted({file.parent for name in FILES for file in path.rglob(name)})
         if not runs:
             raise InputError(f"{path} holds no run: `coterie train --out {path}` makes one.")
         found += [run for run in runs if run not in found]
     return found
-
-
-def _is_run(path: Path) -> bool:
-    return (path / "config.yaml").is_file() or (path / "metrics.jsonl").is_file()
 
 
 def read(path: Path) -> Result:
