@@ -28,6 +28,12 @@ class Line:
     look: int = 0
     dash: int = 0
 
+    def second_half(self) -> Line:
+        """A closer look at where it ends."""
+        half = len(self.x) // 2
+        x, y, low, high = (values[half:] for values in (self.x, self.y, self.low, self.high))
+        return Line(self.name, x, y, low, high, self.look, self.dash)
+
     @property
     def css(self) -> str:
         return f"c{self.look % COLOURS} {DASHES[self.dash % len(DASHES)]}".strip()

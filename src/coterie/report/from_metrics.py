@@ -110,13 +110,12 @@ def results(groups: Sequence[Group]) -> Section:
         for g in same:
             error = g.error()
             gain = error.mean - base.error().mean if base is not None and error.count else None
-            epochs = max((len(r.records) for r in g.counted), default=0)
             rows.append(
                 [
                     text(setting),
                     text(g.label),
                     number(len(g.counted), "{:.0f}"),
-                    Cell(f"{epochs}{'' if g.finished else ' so far'}", epochs),
+                    Cell(f"{g.epochs}{'' if g.finished else ' so far'}", g.epochs),
                     spread(error, strong=error.mean == lowest),
                     number(gain, "{:+.2f}") if g is not base else text(NOTHING),
                     spread(g.final(of_deployed("top5_error"))),
@@ -139,6 +138,9 @@ def curves(groups: Sequence[Group]) -> Section:
     for setting, same in settings(groups).items():
         series = [curve(g, g.label, of_deployed("error"), look, look // COLOURS) for look, g in enumerate(same)]
         section.blocks += figures(f"Error of the deployed network, {setting}", series, "error %")
+        if max((len(line.x) for line in series), default=0) >= 8:
+            closer = [line.second_half() for line in series]
+            section.blocks += figures(f"Second half of the training, {setting}", closer, "error %")
     for g in groups:
         names = [(name, label) for name, label in KINDS.items() if name in g.predictors()]
         series = [curve(g, label, of_predictor(name), look, look % 3) for look, (name, label) in enumerate(names)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from itertools import accumulate
 
 from .charts import COLOURS, Line, brief, reliability
 from .content import Cell, Figure, Gallery, Section, Table, Tile, by_setting, number, spread, text
@@ -32,7 +32,7 @@ class Found:
 
     @property
     def total_macs(self) -> float | None:
-        epochs = max((len(run.records) for run in self.group.counted), default=0)
+        epochs = self.group.epochs
         return None if self.epoch_macs is None or not epochs else self.epoch_macs * epochs
 
     @property
@@ -157,19 +157,27 @@ def _mean(value: Spread) -> float | None:
 def _over_macs(f: Found, look: int) -> Line:
     each = f.epoch_macs
     points = thinned(list(f.group.curve(of_deployed("error")).items())) if each is not None else []
-    return Line(
-        f.group.label, [epoch * (each or 0) for epoch, _ in points], [s.mean for _, s in points], look=look
-    )
+    spent = [epoch * (each or 0.0) for epoch, _ in points]
+    return Line(f.group.label, spent, [s.mean for _, s in points], look=look, dash=look // COLOURS)
 
 
 def _over_clock(f: Found, look: int, length: float) -> Line:
-    """The mean error after each epoch over the mean time the seeds took for it."""
-    runs = [run for run in f.group.runs if math.isfinite(seconds(run.records))]
+    """The mean error after each epoch over the mean time the seeds took to get there."""
+    clocks = [
+        dict(
+            zip(
+                (r["epoch"] + 1 for r in run.records),
+                accumulate(seconds([record]) / length for record in run.records),
+                strict=True,
+            )
+        )
+        for run in f.group.runs
+    ]
     points = []
     for epoch, error in f.group.curve(of_deployed("error")).items():
-        times = [seconds(run.records[:epoch]) / length for run in runs if len(run.records) >= epoch]
-        if times:
-            points.append((fmean(times), error.mean))
+        spent = Spread.of(clock.get(epoch) for clock in clocks)
+        if spent.count:
+            points.append((spent.mean, error.mean))
     points = thinned(points)
     return Line(f.group.label, [x for x, _ in points], [y for _, y in points], look=look, dash=look // COLOURS)
 

@@ -89,6 +89,11 @@ class Group:
         return any(r.finished for r in self.runs)
 
     @property
+    def epochs(self) -> int:
+        """How many were trained."""
+        return max((run.last["epoch"] + 1 for run in self.counted), default=0)
+
+    @property
     def deployed(self) -> str | None:
         return str(self.counted[0].last["deployed"]) if self.counted else None
 
