@@ -29,7 +29,7 @@ from coterie.methods import available
 from coterie.peers import PeerNet
 from coterie.recipe import from_options
 from coterie.report import examine, page, runs
-from coterie.report.charts import brief
+from coterie.report.charts import Line, brief, lines
 
 from .conftest import TinyNet, coterie, refused
 
@@ -62,6 +62,7 @@ class Page(HTMLParser):
         self.tables: dict[str, list[list[tuple[str, float | None]]]] = {}
         self.lines: dict[str, dict[str, tuple[list[float], list[str]]]] = {}
         self.tags: list[str] = []
+        self.tiles: list[str] = []
         self.text, self.caption, self.figure, self.inside = "", "", "", ""
         self.value: str | None = None
         self.feed(source)
@@ -88,6 +89,8 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+        if self.inside == "dd":
+            self.tiles.append(data)
         if self.inside == "caption":
             self.caption += data
         if self.inside == "h3":
@@ -125,6 +128,41 @@ def test_results_table_is_what_the_metrics_say(trained: Path, shown: Page) -> No
     assert shown.column("Results", "against Baseline")[1][1] == pytest.approx(errors[1] - errors[0])
     ensemble = over_seeds(trained, "PCL", lambda r: r["predictors"]["ensemble"]["error"])[:, -1].mean()
     assert shown.column("Results", "ensemble error %")[1][1] == pytest.approx(ensemble)
+
+
+def test_summary_and_calibration_are_what_the_metrics_say(trained: Path, shown: Page) -> None:
+    ends = [
+        over_seeds(trained, method, lambda r: r["predictors"][r["deployed"]]["error"])[:, -1]
+        for method in ("Baseline", "PCL")
+    ]
+    for end in ends:
+        assert f"{end.mean():.2f} ± {end.std(ddof=1):.2f} %" in shown.text
+        assert f"{end.mean():.2f} %" in shown.tiles
+    gain = ends[0].mean() - ends[1].mean()
+    assert f"{-gain:+.2f}" in shown.tiles and "4.0 ×" in shown.tiles and "1.0 ×" in shown.tiles
+    change = 100 * abs(gain) / ends[0].mean()
+    assert f"{change:.0f} % {'fewer' if gain > 0 else 'more'} errors" in shown.text
+    assert ("no clear difference" in shown.text) == (abs(gain) < max(end.std(ddof=1) for end in ends))
+    for method in ("Baseline", "PCL"):
+        last = records(trained / f"{method}-0")[-1]
+        ece = last["predictors"][last["deployed"]]["ece"]
+        assert f"Expected calibration error {ece:.4f}; seed 0, {last['deployed']}." in shown.text
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_lines_are_drawn_where_their_values_are(log: bool) -> None:
+    """The scale is read off the axis labels, as a reader does, and the points are measured with it."""
+    y = [80.0, 31.0, 12.5, 6.0]
+    drawn = lines("t", [Line("a", [1, 2, 3, 4], y, [v / 2 for v in y], [v * 1.1 for v in y])], "epoch", "e", log)
+    labels = re.findall(r'<text x="65" y="([\d.]+)" text-anchor="end">([\d.]+)</text>', drawn)
+    scale = math.log if log else float
+    (p0, v0), (p1, v1) = ((float(p) - 4.5, scale(float(v))) for p, v in (labels[1], labels[-1]))
+    ((band, line),) = re.findall(r'class="band[^>]* d="([^"]*)Z".*class="line[^>]* d="([^"]*)"', drawn)
+    places = [float(point.split()[1]) for point in line.replace("M", "L").split("L")[1:]]
+    assert places == pytest.approx([p0 + (scale(v) - v0) * (p1 - p0) / (v1 - v0) for v in y], abs=0.15)
+    edges = [float(point.split()[1]) for point in band.replace("M", "L").split("L")[1:]]
+    values = [v * 1.1 for v in y] + [v / 2 for v in reversed(y)]
+    assert edges == pytest.approx([p0 + (scale(v) - v0) * (p1 - p0) / (v1 - v0) for v in values], abs=0.15)
 
 
 def test_every_curve_is_what_the_metrics_say(trained: Path, shown: Page) -> None:
@@ -259,7 +297,7 @@ def test_missing_partial_and_failed_runs_are_shown_and_named(copied: Path, tmp_p
     edit("PCL-3", lambda text: text[:-200])
     (copied / "PCL-4" / "metrics.jsonl").unlink()
     edit("PCL-5", lambda text: re.sub(r'"nll": [\d.]+', '"nll": NaN', text))
-    edit("PCL-6", lambda text: text.replace('{"epoch": 1', '{"epoch": oops'))
+    edit("PCL-6", lambda text: text.replace('{"epoch": 1', '{"epoch": oops').replace('"lr": 0.1', '"lr": "?"'))
     (copied / "PCL-7" / "config.yaml").unlink()
     (copied / "Baseline-0" / "checkpoint.pt").write_bytes(b"not a checkpoint")
     (copied / "Baseline-1" / "environment.json").write_text("{")

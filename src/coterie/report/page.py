@@ -16,7 +16,7 @@ from ..run import write as write_file
 from . import from_metrics, from_weights
 from .content import Section, Tile
 from .examine import examine
-from .runs import Group, find, group, read
+from .runs import FILES, Group, find, group, read
 
 REFRESH = 3
 """Seconds between two looks at the files of a run that goes on."""
@@ -106,13 +106,14 @@ def save(file: Path, text: str) -> None:
         raise InputError(f"{file} cannot be written ({error.strerror}): choose another --output.") from None
 
 
-def watch(runs: Sequence[Path], file: Path) -> None:
+def watch(runs: Sequence[Path], output: Path) -> None:
     """Write the page whenever the runs have something new, until interrupted."""
-    seen = None
+    seen: dict[Path, int] | None = None
     while True:
-        now = {f: f.stat().st_mtime_ns for run in find(runs) for f in run.glob("*.*") if f.suffix != ".part"}
+        files = [run / part for run in find(runs) for part in (*FILES, "checkpoint.pt")]
+        now = {file: file.stat().st_mtime_ns for file in files if file.is_file()}
         if now != seen:
             report, seen = compose(runs, live=True), now
             going = any(not run.finished for g in report.groups for run in g.runs)
-            save(file, render(report, name(report), REFRESH if going else None))
+            save(output, render(report, name(report), REFRESH if going else None))
         time.sleep(REFRESH)

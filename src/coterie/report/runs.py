@@ -148,7 +148,7 @@ class Spread:
 
 def score(record: Record, predictor: str, name: str) -> float | None:
     found = record["predictors"].get(predictor, {}).get(name)
-    return float(found) if isinstance(found, (int, float)) else None
+    return None if found is None else float(found)
 
 
 def short(spec: Any) -> str:
@@ -214,13 +214,19 @@ def _mapping(result: Result, name: str, load: Callable[[str], Any]) -> dict[str,
 
 
 def _check(record: Any) -> None:
-    """A record has what every figure needs; anything else raises."""
+    """A record has what every figure needs, or this raises; what is not a number is left out of it."""
     if not isinstance(record["epoch"], int) or record["deployed"] not in record["predictors"]:
         raise ValueError
     for scores in record["predictors"].values():
         float(scores["error"])
     for key in ("terms", "diversity", "agreement", "time"):
-        record[key] = dict(record.get(key) or {})
+        record[key] = _numbers(record.get(key) or {})
+    record["predictors"] = {name: _numbers(scores) for name, scores in record["predictors"].items()}
+    record["lr"] = _numbers({"lr": record.get("lr")}).get("lr")
+
+
+def _numbers(values: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items() if isinstance(value, (int, float))}
 
 
 def _findings(result: Result) -> Iterator[str]:
@@ -228,22 +234,18 @@ def _findings(result: Result) -> Iterator[str]:
         yield "no epoch has finished"
         return
     for record in result.records:
-        bad = [n for n, v in record["terms"].items() if not _finite(v)]
+        bad = [n for n, v in record["terms"].items() if not math.isfinite(v)]
         bad += [
             f"{metric} of {p}"
             for p, s in record["predictors"].items()
             for metric, v in s.items()
-            if not _finite(v)
+            if not math.isfinite(v)
         ]
         if bad:
             yield f"{bad[0]} is not a finite number from epoch {record['epoch'] + 1} on: the training diverged"
             break
     if not result.finished:
         yield f"{len(result.records)} of {result.epochs or '?'} epochs so far"
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def group(results: Sequence[Result]) -> list[Group]:
