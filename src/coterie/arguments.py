@@ -77,6 +77,9 @@ def _explain(parser: ArgumentParser, message: str) -> InputError:
         path = re.search(r"class_path='?\\?'?([\w.]+)|class_path '([\w.]+)'", message)
         accepted = [f"{option}.{name}" for name in _accepted(path[1] or path[2])] if path else options
         return unknown("option", f"{option}.{match[1]}" if path else f"--{match[1]}", accepted)
+    if match := re.search(r"arguments are required: ([\w, ]+)\. Got value", message):  # of a class
+        missing = ", ".join(f"{option}.{name}" for name in match[1].split(", "))
+        return InputError(f"{missing} is missing: see `coterie methods`.")
     if match := re.search(r"(?:required: |[Kk]ey \"?)([\w.]+)\"?(?: is required|$)", message):
         return InputError(f"{match[1]} is missing: see --help.")
     if match := re.search(r"File does not exist: '?([^'\n]+)", message):

@@ -127,6 +127,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 def main(arguments: list[str] | None = None) -> None:
     """The entry point: bad input gives one sentence and exit code 2."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a user's own package in the working directory, as `python -m` finds it
     try:
         _run(sys.argv[1:] if arguments is None else arguments)
     except InputError as error:

@@ -61,6 +61,7 @@ def evaluate(
 
     Beside the scores: `diversity`, the branch variance of Fig. 4, which is the L2 distance between the softmax
     outputs of two peers, averaged over pairs and images; and `agreement`, how often two peers name one class.
+    Both are taken over every two branches, as Fig. 4 does, a leader (OKDDip) among them.
     """
     scores: dict[str, Scores] = {}
     spread: dict[str, list[Tensor]] = {}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from .cutting import Split, Trace, evaluating
+from .cutting import Split, Trace, evaluating, shared_parameters
 from .errors import InputError
 
 Factory = Callable[[], nn.Module]
@@ -69,6 +69,7 @@ class PeerNet(nn.Module):
         example = _example(models[0]) if example is None else example
         traces = [_trace(model, example) for model in models]
         self.num_classes = _same_classes(traces)
+        self.input_shape = example.shape[1:]
         self.split: Split | None = traces[0].split(cut) if cut is not None else None
         if isinstance(make_model, nn.Module) and not keep:
             for model in models[1:]:
@@ -86,11 +87,15 @@ class PeerNet(nn.Module):
         """m, the number of peers."""
         return len(self.peers)
 
-    def forward(self, views: Tensor | Sequence[Tensor], joint: bool = False) -> Peers:
+    def forward(self, views: Tensor | Sequence[Tensor], joint: bool = False, trunk_gradient: float = 1.0) -> Peers:
         """Run every peer: on one view for all, the shared modules once; or on m views, one per peer.
 
         With `joint`, the shared modules see the m views as one batch (one set of batch-norm statistics).
+        What the trunk's parameters receive in the backward pass is multiplied with `trunk_gradient`.
         """
+        if trunk_gradient != 1.0 and self.split is not None:
+            with self._trunk_scaled(trunk_gradient):
+                return self.forward(views, joint)
         if isinstance(views, Tensor):
             each, one_trunk = [views] * self.size, self.split is not None and self.size > 1
         else:
@@ -108,6 +113,29 @@ class PeerNet(nn.Module):
         features, maps, trunks = zip(*taken, strict=True)
         trunk = tuple(t for t in trunks if t is not None)
         return Peers(torch.stack(logits), features, maps, trunk[:1] if isinstance(views, Tensor) else trunk)
+
+    @contextmanager
+    def _trunk_scaled(self, factor: float) -> Iterator[None]:
+        """While this lasts the trunk's parameters are stood in for by themselves with scaled gradients.
+
+        On the parameters, not on what crosses the cut: the same, gradients being linear, and right as well for
+        networks in which several tensors cross it, or a class token that the peers have in common.
+        """
+        assert self.split is not None
+        scaled = {p: _Scaled.apply(p, factor) for p in shared_parameters(self.peers[0], self.split)}
+        places = [
+            (module._parameters, name, p)
+            for module in self.modules()
+            for name, p in module._parameters.items()
+            if p in scaled
+        ]
+        try:
+            for owner, name, p in places:
+                owner[name] = scaled[p]
+            yield
+        finally:
+            for owner, name, p in places:
+                owner[name] = p
 
     @contextmanager
     def _trunk_once(self, joint_views: list[Tensor] | None = None) -> Iterator[Callable[[int], None]]:
@@ -235,6 +263,19 @@ class _Memo:
 
     def _slice(self, output: Tensor) -> Tensor:
         return output.chunk(self.slices)[self.peer] if output.dim() and len(output) % self.slices == 0 else output
+
+
+class _Scaled(torch.autograd.Function):
+    """The identity, whose gradient is multiplied with a factor."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.factor, None
 
 
 class _TrunkDone(Exception):

@@ -36,7 +36,8 @@ class Recipe:
         method: how the peers train each other; see `coterie methods`.
         model: the network; see `coterie models`.
         data: the data set.
-        peers: how many peers; methods that train a single network have one.
+        peers: how many peers; methods that train a single network have one. For whole networks also the names
+            of their models, 'resnet32,resnet20', in place of --model; the first one is deployed.
         cut: the module where the branches begin, or 'none' for whole networks; by default the network's own.
         epochs: passes over the training images.
         batch: images per step.
@@ -56,7 +57,7 @@ class Recipe:
     method: Callable[[PeerNet], Method] = PCL
     model: str = "resnet32"
     data: Data = field(default_factory=DATA_SETS["digits"])
-    peers: int = 3
+    peers: int | str = 3
     cut: str | None = None
     epochs: int = 300
     batch: int = 128
@@ -74,7 +75,11 @@ class Recipe:
         self.config: dict[str, Any] = {}
         self.method_class: type[Method] = PCL
         self.method_given: set[str] = set()
-        for name in ("epochs", "batch", "peers"):
+        self.models = [self.model]
+        if isinstance(self.peers, str):
+            self.models = [name.strip() for name in self.peers.split(",")]
+            self.model = self.models[0]
+        for name in ("epochs", "batch") if isinstance(self.peers, str) else ("epochs", "batch", "peers"):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name} must be at least 1, not {getattr(self, name)}.")
         for name in ("warmup", "ramp_up", "ema_horizon"):
@@ -96,9 +101,8 @@ class Recipe:
                 "lower --batch."
             )
         torch.manual_seed(self.seed)
-        channels = self.data.shape[0]
-        make = models.factory(self.model, len(self.data.classes), channels, self.model_options)
-        net = PeerNet(make, self._peer_count(), self._cut(make()), example=torch.randn(2, *self.data.shape))
+        classes, channels = len(self.data.classes), self.data.shape[0]
+        net = self._net([models.factory(name, classes, channels, self.model_options) for name in self.models])
         steps = self.epochs * self.steps_per_epoch
         beta = 1.0 - 1.0 / max(1.0, self.ema_horizon * steps)
         scaled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
@@ -115,8 +119,20 @@ class Recipe:
         automatic = "cuda" if torch.cuda.is_available() else "cpu"
         return torch.device(automatic if self.device == "auto" else self.device)
 
-    def _peer_count(self) -> int:
-        return 1 if self.method_class.trains == "one network" else self.peers
+    def _net(self, makes: list[Callable[[], torch.nn.Module]]) -> PeerNet:
+        trains = self.method_class.trains
+        if isinstance(self.peers, int):
+            peers, cut = 1 if trains == "one network" else self.peers, self._cut(makes[0]())
+            return PeerNet(makes[0], peers, cut, example=torch.randn(2, *self.data.shape))
+        if trains != "networks":
+            what = "a single network" if trains == "one network" else "branches of one network"
+            raise InputError(
+                f"--peers names models, but {self.method_class.__name__} trains {what}: "
+                "give --peers a number and name the model with --model."
+            )
+        if self.cut not in (None, "none"):
+            raise InputError("Peers of different models share nothing: leave out --cut.")
+        return PeerNet(makes, example=torch.randn(2, *self.data.shape))
 
     def _cut(self, model: torch.nn.Module) -> str | None:
         if self.cut == "none" or self.method_class.trains != "branches":
@@ -160,7 +176,7 @@ def from_namespace(made: ArgumentParser, config: Namespace, given: Namespace) ->
     objects = made.instantiate(config)
     recipe = Recipe(**{name: objects[name] for name in names})
     plain = yaml.safe_load(made.dump(config, skip_validation=True))
-    recipe.config = {name: plain.get(name) for name in names}
+    recipe.config = {name: plain.get(name) for name in names} | {"model": recipe.model}
     module, _, name = config.method.class_path.rpartition(".")
     recipe.method_class = getattr(importlib.import_module(module), name)
     recipe.method_given = set(vars(given.get("method.init_args") or Namespace()))

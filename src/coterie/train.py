@@ -20,6 +20,7 @@ from .schedule import rate
 def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
     """Train what the recipe says into a run directory, or go on where that directory's run stopped."""
     method, data, run = recipe.build(), recipe.data, Run(out)
+    method.prepare()
     run.open(recipe)
     device = recipe.torch_device()
     method.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]

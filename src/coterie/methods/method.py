@@ -37,6 +37,9 @@ class Method(nn.Module):
         self.mean: MeanPeers | None = None
         self.deploys_mean = False
 
+    def prepare(self) -> None:
+        """Called once before training: to read, or refuse, what nothing but training needs."""
+
     def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
         """The weighted terms of the objective and their sum, `loss`."""
         raise NotImplementedError
