@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,18 @@ def parse(parser: ArgumentParser, arguments: list[str], defaults: bool = True) -
         return parser.parse_args(_normalise(parser, arguments), defaults=defaults)
     except (argparse.ArgumentError, TypeError, ValueError) as error:
         raise _explain(parser, str(error)) from None
+
+
+def add_command(parser: ArgumentParser, command: Callable[..., None]) -> None:
+    """The arguments of a command from its signature; a list takes several words, `--output` is also `-o`."""
+    parser.add_function_arguments(command, as_positional=True)
+    for action in parser._actions:
+        if not action.option_strings and getattr(action, "_typehint", None) == list[str]:
+            action.nargs, action.metavar = "+", action.dest.upper()
+            action._typehint = str  # type: ignore[attr-defined]  # of each word
+        if action.dest == "output":
+            action.option_strings = ["-o", *action.option_strings]
+            parser._option_string_actions["-o"] = action
 
 
 def parse_object(parser: ArgumentParser, options: dict[str, Any], defaults: bool = True) -> Namespace:

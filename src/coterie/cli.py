@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from . import __version__
 from .errors import Failure, InputError, Stopped, unknown
@@ -103,6 +104,43 @@ def models(json: bool = False) -> None:
 
     found = describe_models()
     print_json(found) if json else print_models(found)
+
+
+def report(
+    runs: list[str],
+    output: str | None = None,
+    text: bool = False,
+    format: Literal["markdown", "csv", "latex"] | None = None,
+    watch: bool = False,
+) -> None:
+    """One page that shows what happened: tables, curves, costs, mistakes.
+
+    Args:
+        runs: run directories, or directories that contain some.
+        output: the file to write; by default report.html.
+        text: print the tables here instead.
+        format: write the tables for a paper instead, to the file or here.
+        watch: write the page again whenever the runs have something new, until interrupted.
+    """
+    from .report import formats, page
+
+    if text + (format is not None) + watch > 1:
+        raise InputError("--text, --format and --watch exclude each other: choose one.")
+    paths, file = [Path(run) for run in runs], Path(output or "report.html")
+    if watch:
+        print(f"{file} follows {', '.join(runs)}; Ctrl-C ends this.", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            page.watch(paths, file)
+        return
+    if text:
+        formats.print_report(page.compose(paths))
+    elif format is not None and output is None:
+        print(formats.written(page.compose(paths), format), end="")
+    elif format is not None:
+        page.save(file, formats.written(page.compose(paths), format))
+    else:
+        page.write(paths, file)
+        print(f"{file}: open it in a browser; it needs nothing else.")
 
 
 def train(arguments: list[str]) -> None:
@@ -202,6 +240,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
     "data": data,
     "evaluate": evaluate,
+    "report": report,
     "methods": methods,
     "models": models,
     "cuts": cuts,
@@ -250,10 +289,10 @@ def _call(name: str, command: Callable[..., None], arguments: list[str]) -> None
     """Run a command whose options are its signature."""
     from jsonargparse import ArgumentParser
 
-    from .arguments import parse
+    from .arguments import add_command, parse
 
     parser = ArgumentParser(prog=f"coterie {name}", exit_on_error=False, description=_summary(command))
-    parser.add_function_arguments(command, as_positional=True)
+    add_command(parser, command)
     config = parse(parser, arguments)
     command(**vars(parser.instantiate(config)))
 
