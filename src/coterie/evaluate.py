@@ -121,7 +121,7 @@ def _spread(logits: Tensor) -> Tensor:
 def of_run(directory: Path) -> dict[str, Any]:
     """Every predictor of a trained run on its test set, with what each one costs."""
     recipe = from_file(directory / "config.yaml")
-    method, run = recipe.build(), Run(directory)
+    method, run = recipe.build(fresh=False), Run(directory)
     epochs = run.restore(method)
     device = recipe.torch_device()
     result = evaluate(method.to(device), recipe.data.test_batches(1000), device)

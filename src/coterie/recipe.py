@@ -19,8 +19,11 @@ from torch.optim.lr_scheduler import LRScheduler
 from . import data as data_sets
 from . import methods, models
 from .arguments import parse_object
+from .cuts import default_cut
 from .data import Data
+from .data.dataset import AnyData
 from .errors import InputError
+from .finetune import start_equal
 from .methods import Method
 from .methods.pcl import PCL
 from .peers import PeerNet
@@ -57,6 +60,11 @@ class Recipe:
             method's own `beta` overrides it.
         ema: keep and report averaged weights for any method.
         model_options: further options of the network.
+        init: a safetensors file of weights that every peer starts from (fine-tuning); layers for other classes
+            start anew.
+        branch_noise: with equal starting weights, noise added to the branches of all peers but the first, in
+            standard deviations of each weight tensor.
+        checkpoint_activations: recompute the trunk in the backward pass, for less memory.
         seed: of weights, order and augmentation.
         device: where to train; 'auto' takes a GPU if there is one.
         precision: what the forward pass computes in; weights stay float32.
@@ -72,7 +80,7 @@ class Recipe:
 
     method: Callable[[PeerNet], Method] = PCL
     model: str = "resnet32"
-    data: Data = field(default_factory=DATA_SETS["digits"])
+    data: AnyData = field(default_factory=DATA_SETS["digits"])
     peers: int | str = 3
     cut: str | None = None
     epochs: int = 300
@@ -84,6 +92,9 @@ class Recipe:
     ema_horizon: float = 1000 / 117300
     ema: bool = False
     model_options: dict[str, Any] = field(default_factory=dict)
+    init: str | None = None
+    branch_noise: float = 0.0
+    checkpoint_activations: bool = False
     seed: int = 0
     device: str = "auto"
     precision: Format = "32"
@@ -106,6 +117,8 @@ class Recipe:
         for name in ("epochs", "batch", "accumulate", *([] if isinstance(self.peers, str) else ["peers"])):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name} must be at least 1, not {getattr(self, name)}.")
+        if self.branch_noise < 0:
+            raise InputError(f"--branch_noise must not be negative, not {self.branch_noise}.")
         for name in ("warmup", "ramp_up", "ema_horizon"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(
@@ -120,8 +133,11 @@ class Recipe:
     def steps_per_epoch(self) -> int:
         return len(batches(self.data.train_size, self.batch))
 
-    def build(self) -> Method:
-        """Load the data and make the method with its peers; what depended on the data is now in `config`."""
+    def build(self, fresh: bool = True) -> Method:
+        """Load the data and make the method with its peers; what depended on the data is now in `config`.
+
+        For weights that are restored from a checkpoint anyway, `fresh=False` asks for no starting weights.
+        """
         self.data.load()
         if self.batch > self.data.train_size:
             raise InputError(
@@ -129,8 +145,7 @@ class Recipe:
                 "lower --batch."
             )
         torch.manual_seed(self.seed)
-        classes, channels = len(self.data.classes), self.data.shape[0]
-        net = self._net([models.factory(name, classes, channels, self.model_options) for name in self.models])
+        net = self._net(fresh)
         steps = self.epochs * self.steps_per_epoch
         beta = 1.0 - 1.0 / max(1.0, self.ema_horizon * steps)
         scaled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
@@ -158,11 +173,29 @@ class Recipe:
         automatic = "cuda" if torch.cuda.is_available() else "cpu"
         return torch.device(automatic if self.device == "auto" else self.device)
 
-    def _net(self, makes: list[Callable[[], torch.nn.Module]]) -> PeerNet:
-        trains = self.method_class.trains
+    def _net(self, fresh: bool) -> PeerNet:
+        channels, *size = self.data.shape
+        classes, options = len(self.data.classes), dict(self.model_options)
+        if not fresh:
+            options.pop("pretrained", None)
+        makes = [models.factory(name, classes, channels, options, (size[0], size[1])) for name in self.models]
+        net = self._made_into_peers(makes, torch.randn(2, *self.data.shape))
+        if net.num_classes != classes:
+            raise InputError(
+                f"{self.model} gives {net.num_classes} classes, but the data has {classes}: "
+                "let its factory take num_classes."
+            )
+        if fresh and (self.init is not None or options.get("pretrained")):
+            if len(self.models) > 1:
+                raise InputError("Peers of different models cannot start from the same weights: leave out --init.")
+            start_equal(net, Path(self.init) if self.init is not None else None, self.branch_noise)
+        return net
+
+    def _made_into_peers(self, makes: list[Callable[[], torch.nn.Module]], example: torch.Tensor) -> PeerNet:
+        trains, recompute = self.method_class.trains, self.checkpoint_activations
         if isinstance(self.peers, int):
-            peers, cut = 1 if trains == "one network" else self.peers, self._cut(makes[0]())
-            return PeerNet(makes[0], peers, cut, example=torch.randn(2, *self.data.shape))
+            peers, cut = 1 if trains == "one network" else self.peers, self._cut(makes[0], example)
+            return PeerNet(makes[0], peers, cut, example, checkpoint_activations=recompute)
         if trains != "networks":
             what = "a single network" if trains == "one network" else "branches of one network"
             raise InputError(
@@ -171,15 +204,12 @@ class Recipe:
             )
         if self.cut not in (None, "none"):
             raise InputError("Peers of different models share nothing: leave out --cut.")
-        return PeerNet(makes, example=torch.randn(2, *self.data.shape))
+        return PeerNet(makes, example=example)
 
-    def _cut(self, model: torch.nn.Module) -> str | None:
+    def _cut(self, make: Callable[[], torch.nn.Module], example: torch.Tensor) -> str | None:
         if self.cut == "none" or self.method_class.trains != "branches":
             return None
-        cut = self.cut or getattr(model, "default_cut", None)
-        if cut is None:
-            raise InputError(f"{self.model} has no default cut: name one with --cut.")
-        return str(cut)
+        return self.cut or default_cut(make(), example)
 
 
 def _seconds(duration: str) -> float:
@@ -219,14 +249,32 @@ def parser(prog: str = "coterie train") -> ArgumentParser:
 def from_namespace(made: ArgumentParser, config: Namespace, given: Namespace) -> Recipe:
     """The recipe of parsed options; `given` are those that were not left to their defaults."""
     names = [f.name for f in fields(Recipe)]
-    objects = made.instantiate(config)
+    try:
+        objects = made.instantiate(_as_data(config))
+    except ValueError as error:  # where two types are tried, our own sentence is the cause
+        raise error.__cause__ if isinstance(error.__cause__, InputError) else error from None
     recipe = Recipe(**{name: objects[name] for name in names})
     plain = yaml.safe_load(made.dump(config, skip_validation=True))
     recipe.config = {name: plain.get(name) for name in names} | {"model": recipe.model}
-    module, _, name = config.method.class_path.rpartition(".")
-    recipe.method_class = getattr(importlib.import_module(module), name)
+    recipe.method_class = import_class(config.method.class_path)
     recipe.method_given = set(vars(given.get("method.init_args") or Namespace()))
     return recipe
+
+
+def _as_data(config: Namespace) -> Namespace:
+    """The same with a `Dataset` class, if one was named, inside our `dataset`, which makes it twice."""
+    source = config.data.class_path
+    if issubclass(import_class(source), Data):
+        return config
+    options = {"source": source, "options": config.data.get("init_args", Namespace()).as_dict()}
+    adapted = config.clone()
+    adapted.data = Namespace(class_path="coterie.data.dataset.dataset", init_args=Namespace(**options))
+    return adapted
+
+
+def import_class(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
 def from_options(options: dict[str, Any]) -> Recipe:

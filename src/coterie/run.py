@@ -11,6 +11,7 @@ import yaml
 from safetensors.torch import save
 
 from .checkpoint import Checkpoints
+from .data.inspect import contact_sheet
 from .durable import write
 from .environment import environment
 from .errors import InputError
@@ -53,6 +54,10 @@ class Run:
             raise InputError(f"Another process is training in {self.path}: choose another --out.") from None
         if self.config.is_file():
             self._compare(recipe)
+            self._same_data(recipe)
+        else:
+            contact_sheet(recipe.data, views=3, seed=recipe.seed).save(self.path / "views.png")
+            write(self.path / "data.json", json.dumps(recipe.data.described(), indent=2) + "\n")
         write(self.config, yaml.safe_dump(recipe.config, sort_keys=False))
         self.recipe, self.checkpoints.every = recipe, recipe.checkpoint_seconds
         state = self.checkpoints.load()
@@ -66,6 +71,12 @@ class Run:
             self.tracker.close()
         if self._lock is not None:
             self._lock.close()
+
+    def _same_data(self, recipe: Recipe) -> None:
+        """Refuse to go on with other classes or another number of images than the run began with."""
+        file = self.path / "data.json"
+        if file.is_file() and json.loads(file.read_text()) != json.loads(json.dumps(recipe.data.described())):
+            raise InputError(f"The data is not that of {file} any more: restore it, or choose another --out.")
 
     def metrics(self) -> list[dict[str, Any]]:
         """One record per finished epoch."""

@@ -64,15 +64,13 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
                 left = batches(data.train_size, recipe.batch)[state.step - epoch * per_epoch :]
                 steps = [world.pieces(images[part], recipe.accumulate) for part in left]
                 mine = [piece.images for pieces in steps for piece in pieces]
-                stream = data.stream(mine, method.views, recipe.seed, epoch)
+                stream = data.stream(mine, method.views, recipe.seed, epoch, device)
                 method.train()
                 for pieces in steps:
                     world.seed(recipe.seed, state.step)
                     lr = rates.set(state.step)
                     for piece in pieces:
                         views, labels = next(stream)
-                        views = [view.to(device, non_blocking=True) for view in views]
-                        labels = labels.to(device, non_blocking=True)
                         with world.exchange(forward, now=piece is pieces[-1]):
                             with precision.autocast():
                                 terms = forward(views if len(views) > 1 else views[0], labels, epoch)
@@ -85,13 +83,14 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
                     save(due=run.checkpoints.due())
                 world.share_buffers(method)
                 trained = watch.seconds
-                test = data.test_batches(1000, world.share(data.test_size))
-                scores = evaluate(method, test, device, world.gather)
+                watched = data.test_batches(1000, world.share(data.watched_size), data.watched)
+                scores = evaluate(method, watched, device, world.gather)
                 record = {
                     "epoch": epoch,
                     "step": state.step,
                     "lr": optimizer.param_groups[0]["lr"],
                     "terms": watch.means(world),
+                    "split": data.watched,
                     **scores,
                     "time": {
                         "train": trained,
