@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..errors import InputError
+from ..healing import import_healed
 from .augment import drawn_from
 from .data import Data, Indices, Split
 from .images import Unreadable
