@@ -132,11 +132,11 @@ def test_out_of_memory_says_what_helps(tmp_path: Path, capfd: pytest.CaptureFixt
 
         PCL.forward = forward  # type: ignore[method-assign]  # in a process of its own
         data = {"class_path": "digits"}
-        train(recipe(model="resnet8", data=data, batch=1000), tmp_path / "out")
+        train(recipe(model="resnet8", data=data, batch=600), tmp_path / "out")
 
     assert ended(fork(job)) == [1]
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("coterie:")]
-    assert len(said) == 1 and "Out of memory with a batch of 1000: --accumulate 2" in said[0], said
+    assert len(said) == 1 and "Out of memory with a batch of 600: --accumulate 2" in said[0], said
 
 
 def _terms(out: Path) -> list[dict[str, float]]:
