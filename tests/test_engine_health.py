@@ -296,9 +296,6 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--warmup belongs to"):
         schedule = {"class_path": "torch.optim.lr_scheduler.ExponentialLR", "init_args": {"gamma": 0.9}}
         train(recipe(schedule=schedule, warmup=0.1), tmp_path / "warm")
-    with pytest.raises(InputError, match="--compile needs a view for each peer"):
-        method = {"class_path": "PCL", "init_args": {"input_augmentation": False}}
-        train(recipe(method=method, compile=True), tmp_path / "compile")
     with pytest.raises(InputError, match="--sync-batch-norm needs a GPU"):
         train(recipe(sync_batch_norm=True, device="cpu"), tmp_path / "synchronised")
     assert not list(tmp_path.iterdir())  # a refused command leaves nothing that would stand in a better one's way
