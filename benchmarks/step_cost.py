@@ -1,12 +1,16 @@
 """What a training step of each method costs, in steps of the plain network, beside what it should cost.
 
-    OMP_NUM_THREADS=1 python benchmarks/step_cost.py -o benchmarks/results/step_cost.json    # about ten minutes
-    OMP_NUM_THREADS=1 python benchmarks/step_cost.py --quick                                 # half a minute
+    export OMP_NUM_THREADS=1 MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_MMAP_THRESHOLD_=8000000000
+    python benchmarks/step_cost.py -o benchmarks/results/step_cost.json    # about five minutes
+    python benchmarks/step_cost.py --quick                                 # a quarter of a minute
+
+The two MALLOC settings let glibc keep freed memory: without them it hands large tensors back to the system after
+every step, and methods that hold the activations of several networks pay 10 to 15 % more for getting them again.
 
 A step is forward, backward, SGD and the averages, on a batch that is already augmented. Methods take turns in
-rounds; a ratio is the median over the rounds of a method's time by Baseline's in the same round. The time is the
-processor time of this single-threaded process, which other processes disturb least. Theory: backward costs two
-forwards, and only convolutions and linear layers cost anything.
+rounds, each between two steps of Baseline; a ratio is the median over the rounds of a method's time by the mean of
+its two neighbours'. The time is the processor time of this single-threaded process, which other processes disturb
+least. Theory: backward costs two forwards, and only convolutions and linear layers cost anything.
 """
 
 from __future__ import annotations
@@ -104,29 +108,36 @@ def main() -> None:
         row: torch.optim.SGD([p for p in m.parameters() if p.requires_grad], 0.01, momentum=0.9, nesterov=True)
         for row, m in methods.items()
     }
-    times: dict[str, list[float]] = {row: [] for row in ROWS}
+    plain, ratios = [], {row: list[float]() for row in ROWS}
     for turn in range(rounds + 1):
+        before = step(methods["Baseline"], optimizers["Baseline"], batch)
         for row, method in methods.items():
             seconds = step(method, optimizers[row], batch)
+            after = step(methods["Baseline"], optimizers["Baseline"], batch)
             if turn:  # the first round warms up
-                times[row].append(seconds)
+                ratios[row].append(2 * seconds / (before + after))
+                plain.append(after)
+            before = after
     result = {}
     for row in ROWS:
-        ratio = statistics.median(a / b for a, b in zip(times[row], times["Baseline"], strict=True))
+        ratio = statistics.median(ratios[row])
         expected = theory(row, model)
         result[row] = {
             "ratio": round(ratio, 3),
             "theory": round(expected, 3),
             "off": round(ratio / expected - 1, 3),
+            "range": [round(min(ratios[row]), 3), round(max(ratios[row]), 3)],
         }
         print(f"{row:<14} {ratio:6.2f}   theory {expected:5.2f}   {100 * (ratio / expected - 1):+5.1f} %")
-    seconds = round(statistics.median(times["Baseline"]), 3)
+    seconds = round(statistics.median(plain), 3)
     print(f"A step of Baseline: {seconds} s; {model}, batch {batch}, {PEERS} peers, {rounds} rounds.")
     if given.out:
-        arguments = " ".join(["OMP_NUM_THREADS=1 python benchmarks/step_cost.py", *sys.argv[1:]])
+        arguments = " ".join(["python benchmarks/step_cost.py", *sys.argv[1:]])
+        allocator = {k: v for k, v in os.environ.items() if k.startswith("MALLOC_")}
         load = round(os.getloadavg()[2], 1)  # of the last quarter of an hour, this process included
         about = {
             "command": arguments,
+            "allocator": allocator,
             "load_average": load,
             "model": model,
             "batch": batch,

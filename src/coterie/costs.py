@@ -48,3 +48,30 @@ def macs_by_layer(module: nn.Module, image: Tensor) -> dict[str, int]:
         for handle in handles:
             handle.remove()
     return counted
+
+
+def training_macs(method: nn.Module, shape: tuple[int, ...], views: int, classes: int) -> float:
+    """Multiply-adds of one training step for each image of its batch.
+
+    What is trained through counts three times, a backward pass being two forward passes; what only teaches
+    (a mean teacher, a frozen network) counts once. Runs a real step of the method, without an optimiser:
+    batch-norm statistics move.
+    """
+    counted, batch = 0.0, 2
+
+    def count(layer: nn.Module, args: Any, output: Any) -> None:
+        nonlocal counted
+        if isinstance(output, Tensor) and output.dim():
+            passes = 3 if output.requires_grad else 1
+            counted += passes * layer_macs(layer, output) * len(output) / batch
+
+    handles = [part.register_forward_hook(count) for part in method.modules()]
+    device = next(method.parameters()).device
+    inputs = [torch.randn(batch, *shape, device=device) for _ in range(views)]
+    labels = torch.arange(batch, device=device) % classes
+    try:
+        method(inputs if views > 1 else inputs[0], labels, 0)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return counted

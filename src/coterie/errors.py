@@ -1,13 +1,27 @@
-"""What a user did wrong, in one sentence that says what to do about it."""
+"""Why a command ended early, in one sentence that says what to do about it."""
 
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
 
 
 class InputError(Exception):
     """Bad input. The command line prints the message alone and exits with code 2."""
+
+
+class Failure(Exception):
+    """What went wrong though the input was good: a full disk, a loss that is no number. Exit code 1."""
+
+
+class Stopped(Exception):
+    """A signal asked the run to stop; it was saved, and the same command continues it. Exit code 75."""
+
+
+def warn(message: str) -> None:
+    """Tell the user of something that does not stop the work."""
+    print(f"coterie: warning: {message}", file=sys.stderr, flush=True)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:

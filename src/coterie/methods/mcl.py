@@ -44,6 +44,7 @@ class MCL(Method):
 
     trains = "networks"
     least_peers = 2
+    couples_batch = True
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -26,6 +26,9 @@ class Method(nn.Module):
     """What its peers are: a single network, branches on a shared trunk, or whole networks."""
 
     least_peers: ClassVar[int] = 1
+
+    couples_batch: ClassVar[bool] = False
+    """Whether a term compares images of a batch with each other, so that a batch must not be cut up."""
 
     def __init__(self, net: PeerNet) -> None:
         super().__init__()
@@ -52,6 +55,11 @@ class Method(nn.Module):
         """To be called after every optimiser step that was taken: moves the averages."""
         if self.mean is not None:
             self.mean.update(self)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Run the peers, and their averages, as graphs made by `torch.compile`, whose options are taken."""
+        for _, method in self._kinds():
+            method.net.compile_peers(*args, **kwargs)
 
     def keep_mean(self, beta: float, batch_norm: Literal["own", "average"] = "average") -> None:
         """Average the weights of the peers and of everything trained beside them from now on."""
