@@ -36,6 +36,8 @@ def _normalise(parser: ArgumentParser, arguments: list[str]) -> list[str]:
     }
     found = []
     for i, argument in enumerate(arguments):
+        if argument == "-o":
+            argument = "--output"
         if argument.startswith("--"):
             name, equals, value = argument.partition("=")
             argument = name.replace("-", "_").replace("__", "--", 1) + equals + value

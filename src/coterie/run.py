@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from . import __version__
 from .errors import InputError
 from .methods import Method
-from .recipe import Recipe
+from .recipe import Recipe, from_file
 
 
 class Run:
@@ -91,6 +91,16 @@ class Run:
         weights = {k: v.detach().contiguous().cpu() for k, v in method.deploy().state_dict().items()}
         save_file(weights, part)
         part.replace(self.student)
+
+
+def restored(directory: Path) -> tuple[Recipe, Method, int]:
+    """A trained run's recipe with its data loaded, its method with the trained weights, its finished epochs."""
+    recipe = from_file(directory / "config.yaml")
+    method = recipe.build()
+    epochs = Run(directory).restore(method)
+    if epochs == 0:
+        raise InputError(f"{directory} holds no checkpoint yet: train it first.")
+    return recipe, method, epochs
 
 
 def write(file: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,4 +33,12 @@ class Data:
 
     def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The test images, not augmented, with their labels."""
+        raise NotImplementedError
+
+    def preprocessing(self) -> dict[str, Any]:
+        """How a picture becomes an input, for whoever deploys the network.
+
+        {channels: 1 or 3, size: [height, width], resize: the shorter side's length before a centre crop to
+        `size` (None: resize straight to `size`), mean and std: per channel, of values from 0 to 1}.
+        """
         raise NotImplementedError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -78,6 +79,11 @@ class InMemory(Data):
         for start in range(0, len(self._test), size):
             part = slice(start, start + size)
             yield self._normalise(self._test[part]), self._test_labels[part]
+
+    def preprocessing(self) -> dict[str, Any]:
+        channels, *size = self.shape
+        mean, std = list(self.mean), list(self.std)
+        return {"channels": channels, "size": size, "resize": min(size), "mean": mean, "std": std}
 
     def _normalise(self, pixels: Tensor) -> Tensor:
         """(..., H, W, C) uint8 -> (..., C, H, W) float32; in memory the channels stay last."""

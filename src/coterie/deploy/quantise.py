@@ -1,0 +1,51 @@
+"""A float32 ONNX file becomes an int8 one, its ranges learnt from training images."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from .formats import need_onnx
+from .metadata import KEY, Metadata
+
+IMAGES = 256
+"""Training images that the activations' ranges are learnt from."""
+
+
+def quantise(source: Path, target: Path, batches: Iterator[Tensor]) -> None:
+    """Static quantisation (QDQ): int8 weights per channel, int8 activations."""
+    need_onnx("onnx", "onnxruntime")
+    from onnxruntime import quantization
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Reader(quantization.CalibrationDataReader):
+        def get_next(self) -> dict[str, Any] | None:
+            images = next(batches, None)
+            return None if images is None else {"images": images.numpy()}
+
+    with tempfile.TemporaryDirectory() as folder:
+        folded = Path(folder) / "folded.onnx"  # batch-norm folded into the convolutions
+        quant_pre_process(source, folded, skip_symbolic_shape=True)
+        quantization.quantize_static(
+            folded,
+            target,
+            Reader(),
+            quant_format=quantization.QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=quantization.QuantType.QInt8,
+            weight_type=quantization.QuantType.QInt8,
+        )
+
+
+def set_metadata(file: Path, metadata: Metadata) -> None:
+    """Replace the metadata of an ONNX file."""
+    import onnx
+
+    model = onnx.load(file)
+    del model.metadata_props[:]
+    model.metadata_props.add(key=KEY, value=metadata.to_json())
+    onnx.save(model, file)
