@@ -41,7 +41,7 @@ def evaluate(
     """
     from .deploy.side_by_side import of_run as costs_of_run
     from .evaluate import of_run
-    from .report.tables import print_costs, print_per_class, print_predictors
+    from .report.tables import print_calibrations, print_costs, print_per_class, print_predictors
 
     result = of_run(Path(run), data, calibrate)
     if costs:
@@ -51,6 +51,8 @@ def evaluate(
         return
     print_predictors(result)
     print_per_class(result)
+    if calibrate:
+        print_calibrations(result)
     if costs:
         print_costs(result["costs"])
 
@@ -204,7 +206,7 @@ def _run(arguments: list[str]) -> None:
     several = [name for name, p in inspect.signature(command).parameters.items() if p.annotation == "list[str]"]
     parser.add_function_arguments(command, as_positional=True, skip=set(several))
     for argument in several:
-        parser.add_argument(argument, nargs="+", type=str)
+        parser.add_argument(argument, nargs="+", type=str, help=_described(command, argument))
     config = parse(parser, rest)
     command(**vars(parser.instantiate(config)))
 
@@ -220,6 +222,13 @@ def _help() -> str:
 
 def _summary(command: Callable[..., None]) -> str:
     return (command.__doc__ or "").strip().splitlines()[0]
+
+
+def _described(command: Callable[..., None], argument: str) -> str | None:
+    from docstring_parser import parse as parse_docstring
+
+    described = {p.arg_name: p.description for p in parse_docstring(command.__doc__ or "").params}
+    return described.get(argument)
 
 
 def print_json(value: Any) -> None:

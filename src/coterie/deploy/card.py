@@ -71,7 +71,8 @@ def model_card(metadata: Metadata, file: str) -> str:
         q = m.quantized
         quantized = (
             f"\n\nQuantised to int8 with {q['calibration_images']} training images: "
-            f"error {q['error_float32']:.2f} % before, {q['error_int8']:.2f} % after, on {q['test_images']:,} test images."
+            f"error {q['error_float32']:.2f} % before, {q['error_int8']:.2f} % after, "
+            f"on {q['test_images']:,} test images."
         )
     return CARD.format(
         front=yaml.safe_dump(_front_matter(m), sort_keys=False, allow_unicode=True),
@@ -99,7 +100,8 @@ def model_card(metadata: Metadata, file: str) -> str:
         names=", ".join(f"`{name}`" for name in m.classes),
         verified=(
             f"Compared with the trained network on {checked['images']} test images and {checked['edge_inputs']} "
-            f"edge inputs, run by {checked['runtime']}: largest difference of a logit {checked['max_difference']:.2e}, "
+            f"edge inputs, run by {checked['runtime']}: "
+            f"largest difference of a logit {checked['max_difference']:.2e}, "
             f"labels agree on {100 * checked['label_agreement']:.2f} %."
         ),
         quantized=quantized,

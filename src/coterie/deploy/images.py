@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import InputError
 
-FORMATS = ("BMP", "GIF", "JPEG", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Formats that Pillow decodes itself; EPS, for one, would be handed to another program."""
 
 SUFFIXES = frozenset(

@@ -20,27 +20,35 @@ def show(predictions: Iterable[Prediction], form: Literal["table", "json", "csv"
     """Print each prediction as it comes; what could not be read is named on the standard error, and counted."""
     write = {"table": _row, "json": _json, "csv": _csv}[form]
     read = skipped = 0
-    problem = ""
+    problem = ""  # the last one, told once it is known not to be the only thing there was
     started = said = time.monotonic()
     quiet = sys.stdout.isatty()  # there the rows themselves show how far it is
     for prediction in predictions:
+        _tell(problem)
+        problem = prediction.problem or ""
         if prediction.problem is None:
             write(prediction, read == 0)
             read += 1
         else:
             skipped += 1
-            problem = prediction.problem
-            print(f"skipped: {problem}", file=sys.stderr)
         now = time.monotonic()
         if not quiet and now - said > 2:
             said = now
             print(f"{read:,} pictures, {read / (now - started):,.0f} per second", file=sys.stderr)
+    if read == 0 and skipped <= 1:
+        raise InputError(problem or "No picture was named, or is in the folder.")
+    _tell(problem)
     if read == 0:
-        raise InputError(problem if skipped == 1 else f"No picture to label ({skipped} could not be read).")
+        raise InputError(f"None of {skipped} pictures could be read.")
     if form == "json":
         print("\n]")
     if skipped:
         print(f"{read:,} labelled, {skipped:,} skipped", file=sys.stderr)
+
+
+def _tell(problem: str) -> None:
+    if problem:
+        print(f"skipped: {_printable(problem)}", file=sys.stderr)
 
 
 def _row(prediction: Prediction, first: bool) -> None:

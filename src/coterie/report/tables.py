@@ -14,8 +14,7 @@ def print_predictors(result: dict[str, Any]) -> None:
     """The result of `evaluate` on a run."""
     table = Table(title=f"{result['run']} after {result['epochs']} epochs")
     columns = ["error %", "top-5 error %", "NLL", "calibration error", "Brier", "parameters", "MACs"]
-    calibrated = any("calibrated" in s for s in result["predictors"].values())
-    for column in ["predictor", *columns, *(["temperature", "NLL, ECE calibrated"] if calibrated else [])]:
+    for column in ["predictor", *columns]:
         table.add_column(column, justify="left" if column == "predictor" else "right")
     for name, s in result["predictors"].items():
         row = [
@@ -26,9 +25,6 @@ def print_predictors(result: dict[str, Any]) -> None:
             f"{s['brier']:.4f}",
         ]
         row += [f"{s['parameters']:,}", f"{s['macs']:,}"]
-        if calibrated:
-            t, after = s["calibrated"]["temperature"], s["calibrated"]["after"]
-            row += [f"{t:.3f}", f"{after['nll']:.3f}, {after['ece']:.4f}"]
         deployed = name == result["deployed"]
         table.add_row(f"{name} (deployed)" if deployed else name, *row, style="bold" if deployed else None)
     console = Console()
@@ -36,6 +32,18 @@ def print_predictors(result: dict[str, Any]) -> None:
     for kind, value in result["diversity"].items():
         agree = 100 * result["agreement"][kind]
         console.print(f"{kind} peers: diversity {value:.4f}, agreement {agree:.2f} %", highlight=False)
+
+
+def print_calibrations(result: dict[str, Any]) -> None:
+    """What a temperature does to each predictor."""
+    table = Table(title="calibrated on every second test image, scored on the others: before, after")
+    for column in ("predictor", "temperature", "NLL", "calibration error", "Brier"):
+        table.add_column(column, justify="left" if column == "predictor" else "right")
+    for name, s in result["predictors"].items():
+        before, after = s["calibrated"]["before"], s["calibrated"]["after"]
+        cells = [f"{before[key]:.4f}, {after[key]:.4f}" for key in ("nll", "ece", "brier")]
+        table.add_row(name, f"{s['calibrated']['temperature']:.3f}", *cells)
+    Console().print(table)
 
 
 def print_per_class(result: dict[str, Any]) -> None:
