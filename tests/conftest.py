@@ -69,3 +69,16 @@ def shared_data(name: str) -> Path:
     if not file.exists():
         pytest.skip(f"the shared data file {name} is not beside this checkout")
     return file
+
+
+def train(out: Path, *options: object) -> Path:
+    """A real run on digits, a few seconds."""
+    arguments = ["--model", "resnet8", "--data", "digits", "--data.limit", 30, "--batch", 64, "--epochs", 5]
+    result = coterie("train", *arguments, "--out", out, *options)
+    assert result.returncode == 0, result.stderr
+    return out
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("runs") / "pcl", "--method", "PCL")
