@@ -82,3 +82,15 @@ def train(out: Path, *options: object) -> Path:
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(tmp_path_factory.mktemp("runs") / "pcl", "--method", "PCL")
+
+
+@pytest.fixture(scope="session")
+def shipped(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Exports away from their run: a student and an ensemble, calibrated."""
+    from coterie.export import export
+
+    folder = tmp_path_factory.mktemp("shipped")
+    export(trained, "onnx", "mean1", folder / "student.onnx", calibrated=True)
+    export(trained, "onnx", "ensemble", folder / "ensemble.onnx", calibrated=True)
+    export(trained, "safetensors", "mean1", folder / "student.safetensors")
+    return folder

@@ -19,21 +19,11 @@ from coterie import models
 from coterie.deploy import images
 from coterie.deploy.formats import load, writer
 from coterie.errors import InputError
-from coterie.export import export
 from coterie.predict import disagreement, find, predict
 from coterie.run import restored
 
 from .conftest import coterie, refused, shared_data
 from .deployables import metadata
-
-
-@pytest.fixture(scope="session")
-def shipped(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An exported ensemble and student, away from their run."""
-    folder = tmp_path_factory.mktemp("shipped")
-    export(trained, "onnx", "ensemble", folder / "ensemble.onnx", calibrated=True)
-    export(trained, "safetensors", "mean1", folder / "student.safetensors")
-    return folder
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ IMAGES = 256
 
 
 def quantise(source: Path, target: Path, batches: Iterator[Tensor]) -> None:
-    """Static quantisation (QDQ): int8 weights per channel, int8 activations."""
+    """Static quantisation (QDQ): int8 weights per channel, int8 activations; the last layer stays float32."""
     need_onnx("onnx", "onnxruntime")
     from onnxruntime import quantization
     from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -34,11 +34,28 @@ def quantise(source: Path, target: Path, batches: Iterator[Tensor]) -> None:
             folded,
             target,
             Reader(),
+            nodes_to_exclude=_last_layers(folded),
             quant_format=quantization.QuantFormat.QDQ,
             per_channel=True,
             activation_type=quantization.QuantType.QInt8,
             weight_type=quantization.QuantType.QInt8,
         )
+
+
+def _last_layers(file: Path) -> list[str]:
+    """The classifiers, back from the outputs: 256 levels would make logits of different classes equal."""
+    import onnx
+
+    graph = onnx.load(file).graph
+    makers = {output: node for node in graph.node for output in node.output}
+    wanted, found = [output.name for output in graph.output], []
+    while wanted:
+        node = makers.get(wanted.pop())
+        if node is not None:
+            found.append(node.name)
+            if node.op_type not in ("Gemm", "MatMul", "Conv"):
+                wanted += node.input
+    return found
 
 
 def set_metadata(file: Path, metadata: Metadata) -> None:
