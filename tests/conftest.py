@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -54,12 +56,18 @@ def coterie(*arguments: object, cwd: Path | None = None, **environment: str) -> 
 
 
 def refused(*arguments: object, cwd: Path | None = None) -> str:
-    """Run a command that must be refused: exit code 2, one sentence, no traceback. Returns the sentence."""
-    result = coterie(*arguments, cwd=cwd)
-    assert result.returncode == 2, result.stderr + result.stdout
-    assert "Traceback" not in result.stderr
-    lines = result.stderr.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith("coterie: "), result.stderr
+    """A command that must be refused: exit code 2, one sentence, no traceback. Returns the sentence.
+
+    Runs in this process, where an exception that is not bad input fails the test by itself.
+    """
+    from coterie.cli import main
+
+    stderr = io.StringIO()
+    with contextlib.chdir(cwd or "."), contextlib.redirect_stderr(stderr), pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    assert ended.value.code == 2, stderr.getvalue()
+    lines = stderr.getvalue().strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("coterie: "), stderr.getvalue()
     return lines[0].removeprefix("coterie: ")
 
 

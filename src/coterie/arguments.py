@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
@@ -50,34 +51,47 @@ def _normalise(parser: ArgumentParser, arguments: list[str]) -> list[str]:
 
 def _explain(parser: ArgumentParser, message: str) -> InputError:
     """jsonargparse's message as one sentence that says what to do."""
-    options = sorted({f.lstrip("-") for a in parser._actions for f in a.option_strings if f.startswith("--")})
-    if match := re.search(r"unrecognized arguments: (\S+)", message):
-        name = match[1].partition("=")[0]
-        return unknown("option", name, [f"--{o}" for o in options]) if name.startswith("-") else _stray(name)
     keys = re.findall(r'[Pp]arser key "([^"]+)"', message)
-    option = "--" + ".".join(keys) if keys else "an option"
+    option = "--" + ".".join(keys)
+    options = sorted({f for a in parser._actions for f in a.option_strings if f.startswith("--")})
+    if match := re.search(r"unrecognized arguments: (-\S+)", message):
+        return unknown("option", match[1].partition("=")[0], options)
+    if match := re.search(r"unrecognized arguments: (\S+)", message):
+        return InputError(f"'{match[1]}' belongs to no option: see --help.")
+    if match := re.search(r"argument (\S+): expected one argument", message):
+        return InputError(f"{match[1]} needs a value.")
     if match := re.search(r"Expected a dot import path string: (\S+)", message):
-        return unknown(keys[0], match[1].rstrip("."), _known(parser, keys[0]))
-    if match := re.search(r"Option '([^']+)' is not accepted|Key '([^']+)' is not expected", message):
-        wrong = match[1] or match[2]
-        path = re.search(r"class_path='([^']+)'", message)
-        accepted = _accepted(path[1]) if path else options
-        prefix = f"{option}." if path else "--"
-        return unknown("option", f"{prefix}{wrong.split('.')[-1]}", [f"{prefix}{name}" for name in accepted])
-    if match := re.search(
-        r"(?:arguments are required|[Kk]ey \"?([\w.]+)\"? is required)[^\w]*([\w., -]*)", message
+        return unknown(keys[0], match[1], _known(parser, keys[0]))
+    if match := re.search(r"Option '([^']+)' is not accepted", message):
+        path = re.search(r"class_path='?\\?'?([\w.]+)|class_path '([\w.]+)'", message)
+        accepted = [f"{option}.{name}" for name in _accepted(path[1] or path[2])] if path else options
+        return unknown("option", f"{option}.{match[1]}" if path else f"--{match[1]}", accepted)
+    if match := re.search(r"(?:required: |[Kk]ey \"?)([\w.]+)\"?(?: is required|$)", message):
+        return InputError(f"{match[1]} is missing: see --help.")
+    if match := re.search(r"File does not exist: '?([^'\n]+)", message):
+        return InputError(f"{option}: there is no file {Path(match[1]).name}.")
+    if "Expected a" in message and (
+        given := re.search(r"[Gg](?:ot|iven) value: ([^\n]*?)(?:\. Got value|\n|$)", message)
     ):
-        return InputError(f"{match[1] or match[2].strip()} is missing: see --help.")
-    if match := re.search(r"Unable to (?:load|parse) config .*?\"?([^\s\"]+)\"?[.:]", message):
-        return InputError(f"{match[1]} is not a configuration file that can be read.")
-    if match := re.search(r"Expected (.*?)\. Got value: ([^\n]*?)(?:\.? Got value|\n|$)", message):
-        wanted = re.sub(r"<class '(\w+)'>", r"\1", match[1]).rstrip(".")
-        return InputError(f"{option} expects {wanted}, not '{match[2].rstrip('.')}'.")
-    return InputError(f"{option}: " + " ".join(message.split()))
+        wanted = dict.fromkeys(
+            _plain(kind) for kind in re.findall(r"Expected an? ([^\n]*?)(?:\. Got|\n|$)", message)
+        )
+        return InputError(f"{option} expects {' or '.join(w for w in wanted if w)}, not '{given[1]}'.")
+    if match := re.search(r"(No module named '[^']+'|module '[^']+' has no attribute '[^']+')", message):
+        return InputError(f"{option} cannot be imported: {match[1]}.")
+    if match := re.search(r"Expected '([^']+)' to be a subclass of <class '(\w+)'", message):
+        return InputError(f"{option}: {match[1]} is not a {match[2]}.")
+    return InputError(f"{option.removesuffix('--')} {' '.join(message.split())}".strip())
 
 
-def _stray(word: str) -> InputError:
-    return InputError(f"'{word}' belongs to no option: see --help.")
+def _plain(kind: str) -> str:
+    """A type as a person would say it."""
+    names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "NoneType": ""}
+    if match := re.fullmatch(r"<class '(\w+)'>", kind):
+        return names.get(match[1], match[1])
+    if match := re.fullmatch(r"(?:typing\.)?Literal\[(.*)\]", kind):
+        return "one of " + match[1].replace("'", "")
+    return kind
 
 
 def _known(parser: ArgumentParser, key: str) -> list[str]:

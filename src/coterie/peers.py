@@ -294,8 +294,12 @@ class _Taps:
 
 
 def standalone(peer: nn.Module) -> nn.Module:
-    """A peer as a network of its own: a copy in evaluation mode, without the taps of its PeerNet."""
+    """A peer as a network of its own: a copy in evaluation mode, without the taps of its PeerNet.
+
+    Its weights are laid out as a new network's are, whatever layout training chose: same bits out.
+    """
     network = copy.deepcopy(peer).eval()
+    network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     for module in network.modules():
         for hooks in (module._forward_hooks, module._forward_pre_hooks):
             for key in [k for k, hook in hooks.items() if isinstance(hook, _Tap)]:

@@ -159,8 +159,8 @@ def from_namespace(made: ArgumentParser, config: Namespace, given: Namespace) ->
     names = [f.name for f in fields(Recipe)]
     objects = made.instantiate(config)
     recipe = Recipe(**{name: objects[name] for name in names})
-    plain = yaml.safe_load(made.dump(config, skip_validation=True, skip_none=False))
-    recipe.config = {name: plain[name] for name in names}
+    plain = yaml.safe_load(made.dump(config, skip_validation=True))
+    recipe.config = {name: plain.get(name) for name in names}
     module, _, name = config.method.class_path.rpartition(".")
     recipe.method_class = getattr(importlib.import_module(module), name)
     recipe.method_given = set(vars(given.get("method.init_args") or Namespace()))

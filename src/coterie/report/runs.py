@@ -1,0 +1,285 @@
+"""Run directories as a report reads them: whatever state they are in, and seeds of one recipe together."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import yaml
+
+from ..errors import InputError
+
+Record = dict[str, Any]
+
+
+@dataclass
+class Result:
+    """One run: what was asked, one record per epoch that can be read, and what is wrong with it."""
+
+    path: Path
+    config: dict[str, Any] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+    environment: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def seed(self) -> Any:
+        return self.config.get("seed", "?")
+
+    @property
+    def epochs(self) -> int | None:
+        """How many were asked for."""
+        asked = self.config.get("epochs")
+        return asked if isinstance(asked, int) else None
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.records) and self.epochs is not None and self.records[-1]["epoch"] + 1 >= self.epochs
+
+    @property
+    def last(self) -> Record:
+        return self.records[-1]
+
+    @property
+    def method(self) -> str:
+        return short(self.config.get("method"))
+
+    @property
+    def setting(self) -> str:
+        """Which network on which data."""
+        return f"{self.config.get('model', '?')} on {short(self.config.get('data'))}"
+
+
+@dataclass
+class Group:
+    """The runs of one recipe that differ in their seeds alone."""
+
+    label: str
+    runs: list[Result]
+
+    @property
+    def setting(self) -> str:
+        return self.runs[0].setting
+
+    @property
+    def method(self) -> str:
+        return self.runs[0].method
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.runs[0].config
+
+    @property
+    def counted(self) -> list[Result]:
+        """The runs a final number is taken from: the finished ones; failing these, all that have begun."""
+        return [r for r in self.runs if r.finished] or [r for r in self.runs if r.records]
+
+    @property
+    def finished(self) -> bool:
+        return any(r.finished for r in self.runs)
+
+    @property
+    def deployed(self) -> str | None:
+        return str(self.counted[0].last["deployed"]) if self.counted else None
+
+    def final(self, value: Callable[[Record], float | None]) -> Spread:
+        """A number of the last epoch, over the seeds."""
+        return Spread.of(value(run.last) for run in self.counted)
+
+    def error(self, predictor: str | None = None) -> Spread:
+        """Of a predictor, by default the deployed one, in percent."""
+        return self.final(lambda record: score(record, predictor or record["deployed"], "error"))
+
+    def predictors(self) -> list[str]:
+        return list(dict.fromkeys(name for run in self.counted for name in run.last["predictors"]))
+
+    def curve(self, value: Callable[[Record], float | None]) -> dict[int, Spread]:
+        """The same number after each epoch (1, 2, ...), over the seeds that got there."""
+        found: dict[int, list[float | None]] = {}
+        for run in self.runs:
+            for record in run.records:
+                found.setdefault(record["epoch"] + 1, []).append(value(record))
+        return {epoch: spread for epoch, values in sorted(found.items()) if (spread := Spread.of(values)).count}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean, sample standard deviation (n - 1) and range of one number over the seeds that have it."""
+
+    values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> Spread:
+        return cls(tuple(v for v in values if v is not None and math.isfinite(v)))
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.values) if self.values else math.nan
+
+    @property
+    def std(self) -> float | None:
+        return stdev(self.values) if len(self.values) > 1 else None
+
+    def text(self, digits: int = 2) -> str:
+        if not self.values:
+            return "–"
+        mean = f"{self.mean:.{digits}f}"
+        return mean if self.std is None else f"{mean} ± {self.std:.{digits}f}"
+
+
+def score(record: Record, predictor: str, name: str) -> float | None:
+    found = record["predictors"].get(predictor, {}).get(name)
+    return float(found) if isinstance(found, (int, float)) else None
+
+
+def short(spec: Any) -> str:
+    """The last part of a class's import path, from a configuration's {class_path: ..., init_args: ...}."""
+    path = spec.get("class_path") if isinstance(spec, dict) else spec
+    return str(path).rpartition(".")[2] if path else "?"
+
+
+def find(paths: Sequence[Path]) -> list[Path]:
+    """The run directories among these directories and below them, in order."""
+    found: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            raise InputError(f"{path} is not a directory: name run directories, or one that contains some.")
+        runs = [path] if _is_run(path) else sorted({f.parent for f in path.rglob("*") if _is_run(f.parent)})
+        if not runs:
+            raise InputError(f"{path} holds no run: `coterie train --out {path}` makes one.")
+        found += [run for run in runs if run not in found]
+    return found
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "config.yaml").is_file() or (path / "metrics.jsonl").is_file()
+
+
+def read(path: Path) -> Result:
+    """A run directory, whatever is missing or broken in it."""
+    result = Result(path)
+    result.config = _mapping(result, "config.yaml", yaml.safe_load)
+    result.environment = _mapping(result, "environment.json", json.loads)
+    file = path / "metrics.jsonl"
+    if not file.is_file():
+        result.problems.append("no epoch has finished: there is no metrics.jsonl")
+        return result
+    records = {}
+    lines = file.read_text(errors="replace").splitlines()
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+            _check(record)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            cut_off = number == len(lines)
+            result.problems.append(
+                "the last line of metrics.jsonl is cut off"
+                if cut_off
+                else f"line {number} of metrics.jsonl is damaged"
+            )
+            continue
+        records[record["epoch"]] = record
+    result.records = [records[epoch] for epoch in sorted(records)]
+    result.problems += _findings(result)
+    return result
+
+
+def _mapping(result: Result, name: str, load: Callable[[str], Any]) -> dict[str, Any]:
+    try:
+        found = load((result.path / name).read_text())
+    except OSError:
+        result.problems.append(f"there is no {name}")
+    except (ValueError, yaml.YAMLError):
+        result.problems.append(f"{name} cannot be read")
+    else:
+        if isinstance(found, dict):
+            return found
+        result.problems.append(f"{name} is not a table of names and values")
+    return {}
+
+
+def _check(record: Any) -> None:
+    """A record has what every figure needs; anything else raises."""
+    if not isinstance(record["epoch"], int) or record["deployed"] not in record["predictors"]:
+        raise ValueError
+    for scores in record["predictors"].values():
+        float(scores["error"])
+    for key in ("terms", "diversity", "agreement", "time"):
+        record[key] = dict(record.get(key) or {})
+
+
+def _findings(result: Result) -> Iterator[str]:
+    if not result.records:
+        yield "no epoch has finished"
+        return
+    for record in result.records:
+        bad = [n for n, v in record["terms"].items() if not _finite(v)]
+        bad += [
+            f"{metric} of {p}"
+            for p, s in record["predictors"].items()
+            for metric, v in s.items()
+            if not _finite(v)
+        ]
+        if bad:
+            yield f"{bad[0]} is not a finite number from epoch {record['epoch'] + 1} on: the training diverged"
+            break
+    if not result.finished:
+        yield f"{len(result.records)} of {result.epochs or '?'} epochs so far"
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def group(results: Sequence[Result]) -> list[Group]:
+    """Runs with the same recipe but for seed and device together, in order of appearance, with telling labels."""
+    together: dict[str, list[Result]] = {}
+    for result in results:
+        recipe = {k: v for k, v in result.config.items() if k not in ("seed", "device")}
+        key = json.dumps(recipe, sort_keys=True, default=str) if recipe else str(result.path)
+        together.setdefault(key, []).append(result)
+    groups = [Group(runs[0].method if runs[0].config else runs[0].path.name, runs) for runs in together.values()]
+    for same in _alike(groups):
+        _tell_apart(same)
+    return groups
+
+
+def _alike(groups: Sequence[Group]) -> list[list[Group]]:
+    alike: dict[tuple[str, str], list[Group]] = {}
+    for g in groups:
+        alike.setdefault((g.setting, g.label), []).append(g)
+    return [same for same in alike.values() if len(same) > 1]
+
+
+def _tell_apart(same: list[Group]) -> None:
+    """Add to the labels what differs: first what was asked, and what follows from it only if need be."""
+    flat = [_flatten(g.config) for g in same]
+    keys = [k for k in dict.fromkeys(k for f in flat for k in f) if len({str(f.get(k)) for f in flat}) > 1]
+    derived = [k for k in keys if k in ("method.ramp_up", "method.beta")]
+    asked = [k for k in keys if k not in derived]
+    for chosen in (asked, keys):
+        for g, f in zip(same, flat, strict=True):
+            parts = [f"{k.rpartition('.')[2].replace('_', ' ')} {f[k]}" for k in chosen if f.get(k) is not None]
+            g.label = ", ".join([g.method, *parts])
+        if max(Counter(g.label for g in same).values()) == 1:
+            return
+
+
+def _flatten(value: Any, key: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {key: value}
+    found: dict[str, Any] = {}
+    for name, part in value.items():
+        inner = key if name in ("init_args", "class_path") else f"{key}.{name}" if key else str(name)
+        found |= _flatten(part, inner)
+    return {k: v for k, v in found.items() if k not in ("seed", "device")}

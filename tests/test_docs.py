@@ -1,0 +1,53 @@
+"""The examples in the documents run."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import coterie
+
+from .conftest import TinyNet
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks(file: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / file).read_text(), re.S)
+
+
+def test_the_readme_shows_the_two_commands() -> None:
+    shell = "".join(blocks("README.md", "sh"))
+    assert "pip install -c constraints.txt -e . && coterie demo\n" in shell
+    assert 'pip install -c constraints.txt -e ".[dev]" && pytest\n' in shell
+    assert "torch==2.13.0\n" in (ROOT / "constraints.txt").read_text()
+
+
+def test_the_loop_in_the_readme_runs() -> None:
+    (code,) = blocks("README.md", "python")
+    code = code.replace("in ...:", "in steps:").replace('"layer4"', '"stage3"')
+    code = code.replace("for epoch", "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\nfor epoch")
+    views = [torch.randn(4, 3, 8, 8) for _ in range(3)]
+    steps = [(epoch, (views, torch.randint(5, (4,)))) for epoch in range(2)]
+    names = {"make_model": TinyNet, "steps": steps, "torch": torch}
+    exec(code, names)
+    assert type(names["student"]) is TinyNet
+    assert names["ensemble"](views[0]).shape == (4, 5)
+
+
+def test_the_method_in_contributing_is_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = blocks("CONTRIBUTING.md", "python")
+    assert len(code.splitlines()) <= 45
+    module = type(sys)("coterie.methods.mean_logits")
+    module.__package__ = "coterie.methods"
+    exec(compile(code, "mean_logits.py", "exec"), vars(module))
+    net = coterie.PeerNet(TinyNet, 3, "stage3", torch.randn(2, 3, 8, 8))
+    method = module.MeanLogits(net)
+    terms = method(torch.randn(4, 3, 8, 8), torch.randint(5, (4,)), 10)
+    terms["loss"].backward()
+    assert set(terms) == {"loss", "ce_peers", "distil"}
+    assert {"peer1", "peer3", "ensemble"} <= set(method.predictors())
