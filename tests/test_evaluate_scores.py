@@ -109,6 +109,7 @@ def test_another_set_must_have_the_same_classes_and_shape(trained: Path) -> None
         of_run(trained, Larger())
 
 
+@pytest.mark.slow
 def test_the_student_costs_what_the_plain_network_costs(trained: Path) -> None:
     recipe, method, _ = restored(trained)
     found = side_by_side(recipe, method, seconds=0.02)

@@ -94,7 +94,8 @@ def test_bad_pictures_are_counted_and_the_others_go_on(shipped: Path, digits: Pa
     assert "2 labelled, 3 skipped" in result.stderr and "Traceback" not in result.stderr
     sentence = refused("predict", shipped / "student.safetensors", tmp_path / "b.jpg")
     assert sentence.endswith("b.jpg is not a picture (BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP are read).")
-    assert refused("predict", shipped / "student.safetensors", tmp_path / "none.png").endswith("does not exist.")
+    with pytest.raises(InputError, match="does not exist"):
+        images.decode(tmp_path / "none.png", 1)
 
 
 def test_a_huge_picture_is_refused_before_it_is_decoded(tmp_path: Path) -> None:

@@ -180,15 +180,16 @@ def _rebuild(metadata: Metadata, file: Path, model: str | None) -> nn.Module:
     told = metadata.ensemble
     if told is None:
         return make()
-    known = methods.available()
-    if told["method"] not in known:
+    method = methods.available().get(told["method"])
+    if method is None:
         raise InputError(
             f"{file} is an ensemble of the method '{told['method']}', which is not one of Coterie's: "
             "export it as onnx or pt2."
         )
     from ..recipe import from_options
 
-    recipe = from_options({"method": {"class_path": told["method"], "init_args": told["options"]}})
+    path = f"{method.__module__}.{method.__qualname__}"
+    recipe = from_options({"method": {"class_path": path, "init_args": told["options"]}})
     net = PeerNet(make, told["peers"], told["cut"], example=torch.randn(2, *metadata.shape))
     return WithPeers(Ensemble(recipe.method(net)))
 
