@@ -109,7 +109,8 @@ def _verified(
         if not found["relative_difference"] <= TOLERANCE:  # NaN is a mismatch too
             raise InputError(
                 f"The exported file does not compute the same: a logit differs by {found['max_difference']:.3g} "
-                f"({found['relative_difference']:.1g} of the largest, allowed: {TOLERANCE:.0g}), labels agree on {100 * found['label_agreement']:.2f} %; "
+                f"({found['relative_difference']:.1g} of the largest, allowed: {TOLERANCE:.0g}), "
+                f"labels agree on {100 * found['label_agreement']:.2f} %; "
                 "nothing was replaced."
             )
 
