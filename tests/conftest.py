@@ -88,17 +88,33 @@ def train(out: Path, *options: object) -> Path:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pcl_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run to ship: trained well enough that a mistake of the file shows in its labels."""
     return train(tmp_path_factory.mktemp("runs") / "pcl", "--method", "PCL")
 
 
 @pytest.fixture(scope="session")
-def shipped(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shipped(pcl_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Exports away from their run: a student and an ensemble, calibrated."""
     from coterie.export import export
 
     folder = tmp_path_factory.mktemp("shipped")
-    export(trained, "onnx", "mean1", folder / "student.onnx", calibrated=True)
-    export(trained, "onnx", "ensemble", folder / "ensemble.onnx", calibrated=True)
-    export(trained, "safetensors", "mean1", folder / "student.safetensors")
+    export(pcl_run, "onnx", "mean1", folder / "student.onnx", calibrated=True)
+    export(pcl_run, "onnx", "ensemble", folder / "ensemble.onnx", calibrated=True)
+    export(pcl_run, "safetensors", "mean1", folder / "student.safetensors")
     return folder
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs to report on: Baseline and PCL with two seeds each, really trained for three epochs."""
+    from coterie.recipe import from_options
+    from coterie.train import train
+
+    root = tmp_path_factory.mktemp("runs")
+    data = {"class_path": "tests.test_report.hostile", "init_args": {"limit": 10}}
+    for method in ("Baseline", "PCL"):
+        for seed in (0, 1):
+            options = {"model": "resnet8", "epochs": 3, "batch": 50, "data": data, "method": method, "seed": seed}
+            train(from_options(options), root / f"{method}-{seed}")
+    return root

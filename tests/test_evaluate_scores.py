@@ -63,8 +63,8 @@ def test_the_halves_are_disjoint_and_complete() -> None:
         temperature(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))
 
 
-def test_evaluate_shows_all_of_it(trained: Path) -> None:
-    result = coterie("evaluate", trained, "--calibrate", "--data", "digits", "--data.limit", 7, "--json")
+def test_evaluate_shows_all_of_it(pcl_run: Path) -> None:
+    result = coterie("evaluate", pcl_run, "--calibrate", "--data", "digits", "--data.limit", 7, "--json")
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     student = found["predictors"]["mean1"]
@@ -72,11 +72,11 @@ def test_evaluate_shows_all_of_it(trained: Path) -> None:
     images = sum(row["images"] for row in table)
     missed = sum(row["images"] * row["error"] / 100 for row in table)
     assert student["error"] == pytest.approx(100 * missed / images)
-    stored = json.loads((trained / "metrics.jsonl").read_text().splitlines()[-1])["predictors"]["mean1"]
+    stored = json.loads((pcl_run / "metrics.jsonl").read_text().splitlines()[-1])["predictors"]["mean1"]
     assert student["error"] == stored["error"] and stored["brier"] == pytest.approx(student["brier"])
     calibrated = student["calibrated"]
     # The temperature from scratch, on the other half of the test images.
-    recipe, method, _ = restored(trained)
+    recipe, method, _ = restored(pcl_run)
     batches = list(recipe.data.test_batches(1000))
     x, y = torch.cat([b[0] for b in batches]), torch.cat([b[1] for b in batches])
     with torch.no_grad():
@@ -102,16 +102,16 @@ class Larger(digits):
         self.shape = (1, 9, 9)
 
 
-def test_another_set_must_have_the_same_classes_and_shape(trained: Path) -> None:
+def test_another_set_must_have_the_same_classes_and_shape(pcl_run: Path) -> None:
     with pytest.raises(InputError, match="Letters has other classes than the run's digits: a, b, c and 7 more"):
-        of_run(trained, Letters())
+        of_run(pcl_run, Letters())
     with pytest.raises(InputError, match="images of 1x9x9, but the run was trained on 1x8x8"):
-        of_run(trained, Larger())
+        of_run(pcl_run, Larger())
 
 
 @pytest.mark.slow
-def test_the_student_costs_what_the_plain_network_costs(trained: Path) -> None:
-    recipe, method, _ = restored(trained)
+def test_the_student_costs_what_the_plain_network_costs(pcl_run: Path) -> None:
+    recipe, method, _ = restored(pcl_run)
     found = side_by_side(recipe, method, seconds=0.02)
     plain, student, ensemble = found["plain"], found["student"], found["ensemble"]
     for key in ("parameters", "macs", "bytes"):

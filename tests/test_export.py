@@ -32,8 +32,8 @@ TIMM = (
 )
 
 
-def test_each_format_gives_the_test_sets_logits_in_any_batch(trained: Path, shipped: Path, tmp_path: Path) -> None:
-    recipe, method, _ = restored(trained)
+def test_each_format_gives_the_test_sets_logits_in_any_batch(pcl_run: Path, shipped: Path, tmp_path: Path) -> None:
+    recipe, method, _ = restored(pcl_run)
     method.eval()
     images, _ = next(recipe.data.test_batches(64))
     with torch.no_grad():
@@ -45,7 +45,7 @@ def test_each_format_gives_the_test_sets_logits_in_any_batch(trained: Path, ship
         ("pt2", "mean1"),
         ("safetensors", "peer2"),
     ):
-        files.append(export(trained, kind, name, tmp_path / f"{name}.{kind}").file)  # type: ignore[arg-type]
+        files.append(export(pcl_run, kind, name, tmp_path / f"{name}.{kind}").file)  # type: ignore[arg-type]
     for file in files:
         loaded = load(file)
         name = loaded.metadata.predictor
@@ -71,9 +71,9 @@ def test_the_trunk_is_in_the_graph_once(shipped: Path) -> None:
     assert first.dim_param and not first.dim_value  # the batch is free
 
 
-def test_what_a_file_says_about_itself(trained: Path, shipped: Path) -> None:
+def test_what_a_file_says_about_itself(pcl_run: Path, shipped: Path) -> None:
     about = load(shipped / "student.onnx").metadata
-    last = json.loads((trained / "metrics.jsonl").read_text().splitlines()[-1])
+    last = json.loads((pcl_run / "metrics.jsonl").read_text().splitlines()[-1])
     assert about.classes == [str(d) for d in range(10)] and about.shape == (1, 8, 8)
     assert about.input["mean"] == [0.3053] and about.input["std"] == [0.376]
     assert about.predictor == "mean1" and about.provenance["method"] == "PCL" and about.provenance["epochs"] == 5
@@ -91,8 +91,8 @@ def test_what_a_file_says_about_itself(trained: Path, shipped: Path) -> None:
     assert str(Path.cwd()).encode() not in (shipped / "student.onnx").read_bytes()
 
 
-def test_the_command_prints_what_it_stores(trained: Path, tmp_path: Path) -> None:
-    result = coterie("export", trained, "--predictor", "peer3", "-o", tmp_path / "s.safetensors", "--json")
+def test_the_command_prints_what_it_stores(pcl_run: Path, tmp_path: Path) -> None:
+    result = coterie("export", pcl_run, "--predictor", "peer3", "-o", tmp_path / "s.safetensors", "--json")
     assert result.returncode == 0, result.stderr
     printed = json.loads(result.stdout)
     assert printed["verified"] == load(tmp_path / "s.safetensors").metadata.verified
@@ -100,12 +100,12 @@ def test_the_command_prints_what_it_stores(trained: Path, tmp_path: Path) -> Non
 
 
 def test_a_file_that_differs_is_refused_and_the_old_one_stays(
-    trained: Path,
+    pcl_run: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = tmp_path / "student.safetensors"
-    export(trained, "safetensors", output=file)
+    export(pcl_run, "safetensors", output=file)
     before = file.read_bytes()
 
     def spoilt(network: nn.Module, example: Tensor, kind: str) -> object:
@@ -117,7 +117,7 @@ def test_a_file_that_differs_is_refused_and_the_old_one_stays(
 
     monkeypatch.setattr("coterie.export.writer", spoilt)
     with pytest.raises(InputError, match=r"not compute the same: a logit differs by 0\.01.*nothing was replaced"):
-        export(trained, "safetensors", output=file)
+        export(pcl_run, "safetensors", output=file)
     assert file.read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["student.safetensors", "student.safetensors.md"]
 
@@ -147,13 +147,13 @@ def test_edge_inputs_hold_nothing_extremes_and_several_batch_sizes() -> None:
     assert batch.min() in values and batch.max() in values and any(not e.any() for e in edges)
 
 
-def test_int8_is_smaller_and_its_accuracy_is_measured(trained: Path, shipped: Path, tmp_path: Path) -> None:
+def test_int8_is_smaller_and_its_accuracy_is_measured(pcl_run: Path, shipped: Path, tmp_path: Path) -> None:
     import onnxruntime
 
-    done, wide = export(trained, "onnx", output=tmp_path / "small.onnx", int8=True), shipped / "student.onnx"
+    done, wide = export(pcl_run, "onnx", output=tmp_path / "small.onnx", int8=True), shipped / "student.onnx"
     assert done.file.stat().st_size < 0.5 * wide.stat().st_size
     # Measured again, with onnxruntime alone.
-    recipe, _, _ = restored(trained)
+    recipe, _, _ = restored(pcl_run)
     session = onnxruntime.InferenceSession(str(done.file))
     wrong = count = 0
     for images, labels in recipe.data.test_batches(100):
@@ -171,41 +171,41 @@ def test_int8_is_smaller_and_its_accuracy_is_measured(trained: Path, shipped: Pa
 
 @pytest.mark.slow
 def test_int8_that_ruins_the_network_is_refused(
-    trained: Path,
+    pcl_run: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Ranges learnt from black images alone cannot hold real ones.
     monkeypatch.setattr("coterie.export._calibration_images", lambda r, m: iter([torch.full((4, 1, 8, 8), -0.8)]))
     with pytest.raises(InputError, match="int8 raises the error from"):
-        export(trained, "onnx", output=tmp_path / "small.onnx", int8=True)
+        export(pcl_run, "onnx", output=tmp_path / "small.onnx", int8=True)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_image_sizes(trained: Path, tmp_path: Path) -> None:
-    done = export(trained, "pt2", output=tmp_path / "large.pt2", size=16)
+def test_other_image_sizes(pcl_run: Path, tmp_path: Path) -> None:
+    done = export(pcl_run, "pt2", output=tmp_path / "large.pt2", size=16)
     loaded = load(done.file)
     assert loaded.metadata.shape == (1, 16, 16) and loaded.metadata.input["resize"] == 16
-    network = restored(trained)[1].deploy()
+    network = restored(pcl_run)[1].deploy()
     images = torch.randn(3, 1, 16, 16)
     with torch.no_grad():
         torch.testing.assert_close(loaded.run(images)[0], network(images))
 
 
-def test_bad_requests(trained: Path, tmp_path: Path) -> None:
-    assert "--format expects" in refused("export", trained, "--format", "torchscript")
+def test_bad_requests(pcl_run: Path, tmp_path: Path) -> None:
+    assert "--format expects" in refused("export", pcl_run, "--format", "torchscript")
     with pytest.raises(InputError, match=r"There is no predictor 'mean9'; did you mean 'mean\d'\?"):
-        export(trained, predictor="mean9")
+        export(pcl_run, predictor="mean9")
     with pytest.raises(InputError, match="add --format onnx"):
-        export(trained, int8=True)
+        export(pcl_run, int8=True)
     with pytest.raises(InputError, match="in a directory that exists"):
-        export(trained, output=tmp_path / "none" / "a.onnx")
+        export(pcl_run, output=tmp_path / "none" / "a.onnx")
     with pytest.raises(InputError, match="not a run directory"):
         export(tmp_path)
 
 
 def test_without_the_optional_packages_the_remedy_is_named(
-    trained: Path,
+    pcl_run: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -214,7 +214,7 @@ def test_without_the_optional_packages_the_remedy_is_named(
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda n, *a: None if n.startswith("onnx") else find(n, *a))
     with pytest.raises(InputError, match=r"pip install coterie\[export\]"):
-        export(trained, "onnx", output=tmp_path / "a.onnx")
+        export(pcl_run, "onnx", output=tmp_path / "a.onnx")
 
 
 def test_a_network_of_the_users_own_is_built_only_if_the_user_says_so(tmp_path: Path) -> None:
@@ -271,14 +271,14 @@ def test_cifar_sized_runs_export(method: str, tmp_path: Path) -> None:
     assert {p.name for p in run.glob(f"{name}.*")} == {f"{name}.{k}{end}" for k in FORMATS for end in ("", ".md")}
 
 
-def test_probabilities_are_the_same_with_the_runtime_alone(trained: Path, shipped: Path) -> None:
+def test_probabilities_are_the_same_with_the_runtime_alone(pcl_run: Path, shipped: Path) -> None:
     """ONNX without Coterie: the file's own metadata is enough to prepare a picture."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(shipped / "student.onnx"))
     about = json.loads(session.get_modelmeta().custom_metadata_map["coterie"])
-    recipe, method, _ = restored(trained)
-    pixels = recipe.data._test[:5].numpy()  # type: ignore[attr-defined]
+    recipe, method, _ = restored(pcl_run)
+    pixels = np.stack([np.asarray(recipe.data.original(i, "test")) for i in range(5)])[..., None]
     x = (pixels / 255.0 - np.array(about["input"]["mean"])) / np.array(about["input"]["std"])
     logits = session.run(None, {"images": x.transpose(0, 3, 1, 2).astype(np.float32)})[0]
     with torch.no_grad():

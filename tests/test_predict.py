@@ -27,23 +27,23 @@ from .deployables import metadata
 
 
 @pytest.fixture(scope="session")
-def digits(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def digits(pcl_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The first test digits as pictures, in a folder with folders."""
     folder = tmp_path_factory.mktemp("digits")
-    recipe, _, _ = restored(trained)
+    recipe, _, _ = restored(pcl_run)
     for i in range(20):
         file = folder / ("even" if i % 2 == 0 else "odd") / f"{i:02}.png"
         file.parent.mkdir(exist_ok=True)
-        Image.fromarray(recipe.data._test[i, :, :, 0].numpy()).save(file)  # type: ignore[attr-defined]
+        recipe.data.original(i, "test").save(file)
     return folder
 
 
-def test_a_folder_gets_the_probabilities_that_evaluate_sees(trained: Path, shipped: Path, digits: Path) -> None:
+def test_a_folder_gets_the_probabilities_that_evaluate_sees(pcl_run: Path, shipped: Path, digits: Path) -> None:
     result = coterie("predict", shipped / "ensemble.onnx", digits, "--json", "--top", 3, "--batch", 7)
     assert result.returncode == 0, result.stderr
     found = {Path(row["image"]).name: row for row in json.loads(result.stdout)}
     assert len(found) == 20
-    recipe, method, _ = restored(trained)
+    recipe, method, _ = restored(pcl_run)
     method.eval()
     with torch.no_grad():
         logits = method.logits(next(recipe.data.test_batches(20))[0])

@@ -20,13 +20,14 @@ from .deploy.card import model_card
 from .deploy.formats import Format, Loaded, WithPeers, load, need_onnx, writer
 from .deploy.metadata import Metadata, from_json
 from .deploy.quantise import IMAGES, quantise, set_metadata
+from .durable import write
 from .errors import InputError, unknown
 from .evaluate import Scores, calibrations
 from .methods import Method
 from .methods.method import Ensemble
 from .peers import standalone
 from .recipe import Recipe
-from .run import Run, restored, write
+from .run import Run, restored
 
 TOLERANCE = 1e-4
 """Largest difference of a logit, relative to the batch's largest (at least 1): float32 sums in another order."""

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from .. import models
 from ..costs import interleaved, macs, parameters
+from ..durable import write
 from ..methods import Method
 from ..methods.method import Ensemble
 from ..recipe import Recipe
-from ..run import restored, write
+from ..run import restored
 from .formats import WithPeers, session_options, writer
 from .metadata import Metadata
 
