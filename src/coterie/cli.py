@@ -58,6 +58,7 @@ def _image_shape(size: str) -> tuple[int, int, int]:
         raise InputError(f"--size is a side or CxHxW, as 224 or 3x224x224, not '{size}'.")
     return sides[0], sides[1], sides[2]
 
+
 def demo(out: str = "coterie-demo", seeds: int = 3) -> None:
     """Show the whole story on handwritten digits: a network alone, and the same network with peers.
 
@@ -78,7 +79,7 @@ def evaluate(
     Args:
         run: the run directory.
         data: another data set with the same classes to test on, instead of the run's own.
-        calibrate: fit a temperature on one half of the test images, score it on the other.
+        calibrate: fit a temperature on the run's held-out images (else on half of the test images).
         costs: measure size and speed of plain network, student and ensemble; kept in the run's costs.json.
         json: print JSON.
     """
@@ -118,7 +119,7 @@ def export(
         predictor: mean1, peer2, ensemble, ...; by default the one to deploy.
         output: the file to write (-o); by default RUN/PREDICTOR.FORMAT.
         quantize: 8-bit weights and activations, for ONNX; the loss of accuracy is measured.
-        calibrate: store a temperature that makes the probabilities honest.
+        calibrate: store a temperature that makes the probabilities honest, fit on the run's held-out images.
         size: side of the images, for networks that take others than those they were trained on.
         json: print JSON.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -20,7 +21,7 @@ from .deploy.card import model_card
 from .deploy.formats import Format, Loaded, WithPeers, load, need_onnx, writer
 from .deploy.metadata import Metadata, from_json
 from .deploy.quantise import IMAGES, quantise, set_metadata
-from .durable import write
+from .durable import replacing, write
 from .errors import InputError, unknown
 from .evaluate import Scores, calibrations
 from .methods import Method
@@ -79,19 +80,15 @@ def export(
     if file.is_dir() or not file.parent.is_dir():
         raise InputError(f"{file} cannot be written: name a file in a directory that exists.")
     images = list(_inputs(recipe.data, metadata))
-    part = file.with_name(f".{file.name}.part")
-    try:
-        with _refusing(network, metadata):
-            put = writer(network, images[0][:2], kind)
+    with _refusing(metadata):
+        put = writer(network, images[0][:2], kind)
+    with replacing(file) as part:
         if int8:
             _quantised(put, network, part, recipe, metadata, images)
         else:
-            _verified(put, network, part, recipe, metadata, images)
-        card = file.with_name(file.name + ".md")
-        write(card, model_card(metadata, file.name))
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
+            _verified(put, network, part, metadata, images)
+    card = file.with_name(file.name + ".md")
+    write(card, model_card(metadata, file.name))
     return Exported(file, card, metadata)
 
 
@@ -99,14 +96,13 @@ def _verified(
     put: Callable[[Path, Metadata], None],
     network: nn.Module,
     part: Path,
-    recipe: Recipe,
     metadata: Metadata,
     images: list[Tensor],
 ) -> None:
     """Write and compare; then write the figures in, and compare what was finally written."""
     for _ in range(2):
         put(part, metadata)
-        found = metadata.verified = compare(network, load(part, recipe.model), images)
+        found = metadata.verified = compare(network, load(part, metadata.model["name"]), images)
         if not found["relative_difference"] <= TOLERANCE:  # NaN is a mismatch too
             raise InputError(
                 f"The exported file does not compute the same: a logit differs by {found['max_difference']:.3g} "
@@ -127,7 +123,7 @@ def _quantised(
     """The verified float32 file becomes an int8 one, whose loss of accuracy is measured on the test set."""
     wide = part.with_name(part.name + ".float32")
     try:
-        _verified(put, network, wide, recipe, metadata, images)
+        _verified(put, network, wide, metadata, images)
         quantise(wide, part, _calibration_images(recipe, metadata))
         set_metadata(part, metadata)
         before = _error(load(wide), recipe.data, metadata)
@@ -230,9 +226,10 @@ def _metadata(
         if preprocessing["resize"] is not None:
             preprocessing["resize"] = max(size, round(preprocessing["resize"] * size / min(preprocessing["size"])))
         preprocessing["size"] = [size, size]
-    scores = run.metrics()[-1]["predictors"].get(name, {}) if size is None else {}
+    last = run.metrics()[-1]
+    scores = {"split": last["split"], **last["predictors"].get(name, {})} if size is None else {}
     environment = json.loads((directory / "environment.json").read_text())
-    kept = ("date", "commit", "coterie", "torch", "python", "machine")
+    kept = ("date", "commit", "coterie", "torch", "python", "processor")
     provenance = {
         "method": recipe.method_class.__name__,
         "data": type(data).__name__,
@@ -249,14 +246,18 @@ def _metadata(
             "peers": method.net.size,
             "cut": split.cut if split else None,
         }
-    model = {"name": recipe.model, "options": recipe.model_options}
+    # Peers may be of different architectures: what the file holds is named, one of them or all.
+    names = recipe.models
+    if len(names) > 1 and (number := re.fullmatch(r"(?:peer|mean)(\d+)", name)):
+        names = [names[int(number[1]) - 1]]
+    model = {"name": ",".join(names), "options": recipe.model_options}
     return Metadata(
         name, model, preprocessing, list(data.classes), ensemble, scores=dict(scores), provenance=provenance
     )
 
 
 @contextlib.contextmanager
-def _refusing(network: nn.Module, metadata: Metadata) -> Iterator[None]:
+def _refusing(metadata: Metadata) -> Iterator[None]:
     """What the exporters raise, as one sentence."""
     try:
         yield

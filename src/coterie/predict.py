@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 
+from .data.images import SUFFIXES
 from .deploy import images
 from .deploy.formats import Loaded
 from .errors import InputError
@@ -49,6 +48,11 @@ def predict(loaded: Loaded, names: Iterable[str], top: int = 5, batch: int = 64)
     if top < 1 or batch < 1:
         raise InputError("--top and --batch must be at least 1.")
     preparation = loaded.metadata.input
+    if preparation["mean"] is None or preparation["channels"] not in (1, 3):
+        raise InputError(
+            "The file cannot say how a picture becomes its input, for the data set it was trained on made its "
+            "tensors itself: prepare them the same way and call the network in its own runtime."
+        )
     files = find(names)
 
     def read(file: Path) -> Tensor | InputError:
@@ -57,9 +61,8 @@ def predict(loaded: Loaded, names: Iterable[str], top: int = 5, batch: int = 64)
         except InputError as problem:
             return problem
 
-    # Pillow decodes outside of Python's lock, so threads help; it warns of large pictures, which are refused.
-    with ThreadPoolExecutor(os.cpu_count()) as pool, warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+    # Pillow decodes outside of Python's lock, so threads help.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         while some := list(islice(files, batch)):
             yield from _label(loaded, some, list(pool.map(read, some)), top)
 
@@ -79,7 +82,7 @@ def find(names: Iterable[str]) -> Iterator[Path]:
 
 
 def is_picture(name: str) -> bool:
-    return Path(name).suffix.lower() in images.SUFFIXES and not name.startswith(".")
+    return Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
 
 
 def _label(loaded: Loaded, files: list[Path], read: list[Tensor | InputError], top: int) -> Iterator[Prediction]:

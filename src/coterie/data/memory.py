@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -86,11 +85,6 @@ class InMemory(Data):
             images = chosen[start : start + size]
             pixels = torch.from_numpy(self._at(split, images))
             yield normalise(pixels, self.mean, self.std), torch.from_numpy(self.labels[split][images])
-
-    def preprocessing(self) -> dict[str, Any]:
-        channels, *size = self.shape
-        mean, std = list(self.mean), list(self.std)
-        return {"channels": channels, "size": size, "resize": min(size), "mean": mean, "std": std}
 
     def original(self, image: int, split: Split = "train") -> Image.Image:
         pixels = self._at(split, np.array([image]))[0]

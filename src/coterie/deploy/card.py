@@ -17,14 +17,13 @@ CARD = """---
 {model} with {classes} classes, trained on `{data}` with [Coterie](https://pypi.org/project/coterie/)'s {method}
 method ({epochs} epochs, seed {seed}). {what}
 
-| on the test set of `{data}` | |
+| on the {split} images of `{data}` | |
 |---|---|
 {scores}
 
 ## Input
 
-Batches of shape `(N, {channels}, {height}, {width})`, float32: {steps}; values scaled to 0...1, then
-`(x - mean) / std` with mean `{mean}` and std `{std}`.
+Batches of shape `(N, {channels}, {height}, {width})`, float32: {steps}.
 
 ## Output
 
@@ -50,9 +49,8 @@ def model_card(metadata: Metadata, file: str) -> str:
     """Markdown with the front matter that the Hub reads."""
     m, run, checked = metadata, metadata.provenance, metadata.verified
     channels, height, width = m.shape
-    ensemble, resize = m.ensemble is not None, m.input["resize"]
     output = "Logits `(N, classes)`; their softmax gives probabilities."
-    if ensemble:
+    if m.ensemble is not None:
         output = (
             "`logits` `(N, classes)` of the ensemble and `peers` `(N, peers, classes)`, the logits of each peer."
         )
@@ -88,13 +86,8 @@ def model_card(metadata: Metadata, file: str) -> str:
         channels=channels,
         height=height,
         width=width,
-        steps=(
-            f"the picture resized to {width} x {height}"
-            if resize is None
-            else f"the picture's shorter side resized to {resize} pixels, the centre {width} x {height} cut out"
-        ),
-        mean=m.input["mean"],
-        std=m.input["std"],
+        steps=_steps(m),
+        split=_SPLITS[m.scores.get("split", "test")],
         output=output,
         temperature=f" Divide logits by {m.temperature:.4f} first (calibration)." if m.temperature != 1 else "",
         names=", ".join(f"`{name}`" for name in m.classes),
@@ -111,6 +104,23 @@ def model_card(metadata: Metadata, file: str) -> str:
     )
 
 
+_SPLITS = {"test": "test", "val": "held-out"}
+
+
+def _steps(m: Metadata) -> str:
+    """How a picture is prepared."""
+    _, height, width = m.shape
+    if m.input["mean"] is None:
+        return f"as the data set `{m.provenance['data']}` makes them in its own code"
+    if m.input["resize"] is None:
+        first = f"the picture resized to {width} x {height}"
+    else:
+        short = m.input["resize"]
+        first = f"the picture's shorter side resized to {short} pixels, the centre {width} x {height} cut out"
+    mean, std = m.input["mean"], m.input["std"]
+    return f"{first}; values scaled to 0...1, then\n`(x - mean) / std` with mean `{mean}` and std `{std}`"
+
+
 def _front_matter(m: Metadata) -> dict[str, Any]:
     data, error = m.provenance["data"], m.scores.get("error")
     front: dict[str, Any] = {
@@ -123,7 +133,7 @@ def _front_matter(m: Metadata) -> dict[str, Any]:
     if error is not None:
         result = {
             "task": {"type": "image-classification"},
-            "dataset": {"name": data, "type": data, "split": "test"},
+            "dataset": {"name": data, "type": data, "split": _SPLITS[m.scores.get("split", "test")]},
             "metrics": [{"type": "accuracy", "value": round(1 - error / 100, 6)}],
         }
         front["model-index"] = [{"name": f"{m.model['name']}-{m.predictor}", "results": [result]}]

@@ -170,16 +170,21 @@ def _load_weights(file: Path, model: str | None) -> Loaded:
 def _rebuild(metadata: Metadata, file: Path, model: str | None) -> nn.Module:
     """The network that the metadata names, from Coterie's, timm's or torchvision's code, or as the user says."""
     name, options = metadata.model["name"], dict(metadata.model["options"])
-    if model is None and not re.fullmatch(r"((timm|torchvision):)?\w[\w.-]*", name):
+    known = r"((timm|torchvision):)?\w[\w.-]*"
+    if model is None and not re.fullmatch(rf"{known}(,{known})*", name):
         raise InputError(
             f"{file} holds the weights of '{name}', code that is not in the file: if you trust that code, pass "
             f"--model {name}; an onnx or pt2 export needs no code."
         )
     options.pop("pretrained", None)  # the weights are in the file: nothing is fetched
-    make = models.factory(model or name, len(metadata.classes), metadata.input["channels"], options)
+    channels, height, width = metadata.shape
+    makes = [
+        models.factory(each, len(metadata.classes), channels, options, (height, width))
+        for each in (model or name).split(",")
+    ]
     told = metadata.ensemble
     if told is None:
-        return make()
+        return makes[0]()
     method = methods.available().get(told["method"])
     if method is None:
         raise InputError(
@@ -190,6 +195,7 @@ def _rebuild(metadata: Metadata, file: Path, model: str | None) -> nn.Module:
 
     path = f"{method.__module__}.{method.__qualname__}"
     recipe = from_options({"method": {"class_path": path, "init_args": told["options"]}})
+    make = makes if len(makes) > 1 else makes[0]
     net = PeerNet(make, told["peers"], told["cut"], example=torch.randn(2, *metadata.shape))
     return WithPeers(Ensemble(recipe.method(net)))
 

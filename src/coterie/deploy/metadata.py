@@ -21,12 +21,12 @@ class Metadata:
     """The contents of an exported file.
 
     predictor:  its name in the run: mean1, peer2, ensemble.
-    model:      {name, options}: what `models.factory` makes the network from.
+    model:      {name, options}: what `models.factory` makes the network from; different peers by commas.
     input:      how a picture is prepared; see `Data.preprocessing`.
     classes:    the names of the classes, in the order of the logits.
     ensemble:   {method, options, peers, cut}, where all peers are in the file; None for a single network.
     temperature: what the logits are divided by before the softmax; 1 without calibration.
-    scores:     its figures on the run's test set.
+    scores:     its figures at the end of training, on the images of `split`.
     provenance: the run: method, data, epochs, seed, versions, date.
     verified:   the comparison with the network it was made from.
     quantized:  what int8 weights cost in accuracy; None for float32.
@@ -85,6 +85,10 @@ def _numbers(values: Any, count: int, accept: Callable[[Any], bool] = _number) -
     return isinstance(values, list) and len(values) == count and all(map(accept, values))
 
 
+def _deviations(values: Any, count: int) -> bool:
+    return _numbers(values, count) and min(values) > 0
+
+
 def _names(values: Any) -> bool:
     # Names reach a terminal: no control characters.
     return (
@@ -106,12 +110,12 @@ def _ensemble(value: Any) -> bool:
 _CHECKS: dict[str, Callable[[Metadata], bool]] = {
     "predictor": lambda m: isinstance(m.predictor, str) and m.predictor.isprintable(),
     "model": lambda m: isinstance(m.model["name"], str) and isinstance(m.model["options"], dict),
-    "channels": lambda m: m.input["channels"] in (1, 3),
+    "channels": lambda m: _side(m.input["channels"]),
     "size": lambda m: _numbers(m.input["size"], 2, _side),
     "resize": lambda m: m.input["resize"] is None or _side(m.input["resize"]),
     "crop": lambda m: m.input["resize"] is None or m.input["resize"] >= max(m.input["size"]),
-    "mean": lambda m: _numbers(m.input["mean"], m.input["channels"]),
-    "std": lambda m: _numbers(m.input["std"], m.input["channels"]) and min(m.input["std"]) > 0,
+    "mean": lambda m: m.input["mean"] is m.input["std"] is None or _numbers(m.input["mean"], m.input["channels"]),
+    "std": lambda m: m.input["mean"] is None or _deviations(m.input["std"], m.input["channels"]),
     "classes": lambda m: _names(m.classes),
     "temperature": lambda m: _number(m.temperature) and m.temperature > 0,
     "ensemble": lambda m: _ensemble(m.ensemble),

@@ -96,6 +96,7 @@ def describe_export(done: Exported) -> str:
         c = m.scores["calibrated"]
         lines.append(
             f"temperature {m.temperature:.3f}: calibration error {c['after']['ece']:.4f} "
-            f"({c['before']['ece']:.4f} before) on the images it was not fit on"
+            f"({c['before']['ece']:.4f} before) on {c['scored_on']}; "
+            f"it was fit on {c['fit_on']}"
         )
     return "\n".join([*lines, f"{done.card}: model card"])

@@ -36,7 +36,10 @@ def print_predictors(result: dict[str, Any]) -> None:
 
 def print_calibrations(result: dict[str, Any]) -> None:
     """What a temperature does to each predictor."""
-    table = Table(title="calibrated on every second test image, scored on the others: before, after")
+    fit = result["predictors"][result["deployed"]]["calibrated"]
+    table = Table(
+        title=f"calibrated: before, after; scored on {fit['scored_on']}", caption=f"Fit on {fit['fit_on']}."
+    )
     for column in ("predictor", "temperature", "NLL", "calibration error", "Brier"):
         table.add_column(column, justify="left" if column == "predictor" else "right")
     for name, s in result["predictors"].items():
