@@ -79,6 +79,32 @@ def shared_data(name: str) -> Path:
     return file
 
 
+def train(out: Path, *options: object) -> Path:
+    """A real run on digits, a few seconds."""
+    arguments = ["--model", "resnet8", "--data", "digits", "--data.limit", 30, "--batch", 64, "--epochs", 5]
+    result = coterie("train", *arguments, "--out", out, *options)
+    assert result.returncode == 0, result.stderr
+    return out
+
+
+@pytest.fixture(scope="session")
+def pcl_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run to ship: trained well enough that a mistake of the file shows in its labels."""
+    return train(tmp_path_factory.mktemp("runs") / "pcl", "--method", "PCL")
+
+
+@pytest.fixture(scope="session")
+def shipped(pcl_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Exports away from their run: a student and an ensemble, calibrated."""
+    from coterie.export import export
+
+    folder = tmp_path_factory.mktemp("shipped")
+    export(pcl_run, "onnx", "mean1", folder / "student.onnx", calibrated=True)
+    export(pcl_run, "onnx", "ensemble", folder / "ensemble.onnx", calibrated=True)
+    export(pcl_run, "safetensors", "mean1", folder / "student.safetensors")
+    return folder
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs to report on: Baseline and PCL with two seeds each, really trained for three epochs."""

@@ -253,10 +253,12 @@ def test_examination_agrees_with_the_record_and_with_a_plain_forward_pass(traine
         p = method.deploy()(images).softmax(1)
     guess = p.argmax(1)
     for entry in found.classes:
-        c = 0 if entry.name == EVIL else int(entry.name)
+        c = 0 if entry["class"] == EVIL else int(entry["class"])
         missed = (guess[labels == c] != c).float().mean().item()
-        assert entry.images == int((labels == c).sum()) and entry.error == pytest.approx(100 * missed, abs=1e-4)
-    assert [c.error for c in found.classes] == sorted((c.error for c in found.classes), reverse=True)
+        assert entry["images"] == int((labels == c).sum()) and entry["error"] == pytest.approx(
+            100 * missed, abs=1e-4
+        )
+    assert [c["error"] for c in found.classes] == sorted((c["error"] for c in found.classes), reverse=True)
     sure = p.amax(1)[guess != labels].sort(descending=True).values[:12]
     said = [float(re.search(r"\((.*) %\)$", m.caption)[1]) for m in found.mistakes]  # type: ignore[index]
     assert said == pytest.approx((100 * sure).tolist(), abs=0.06)

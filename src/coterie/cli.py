@@ -7,10 +7,13 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import __version__
 from .errors import Failure, InputError, Stopped, unknown
+
+if TYPE_CHECKING:
+    from .recipe import Data  # read by jsonargparse too: with it every data set is known by name
 
 
 def cuts(
@@ -68,18 +71,97 @@ def demo(out: str = "coterie-demo", seeds: int = 3) -> None:
     story.run(Path(out), seeds)
 
 
-def evaluate(run: str, json: bool = False) -> None:
+def evaluate(
+    run: str, data: Data | None = None, calibrate: bool = False, costs: bool = False, json: bool = False
+) -> None:
     """Every predictor of a run: errors, likelihood, calibration, costs.
 
     Args:
         run: the run directory.
+        data: another data set with the same classes to test on, instead of the run's own.
+        calibrate: fit a temperature on the run's held-out images (else on half of the test images).
+        costs: measure size and speed of plain network, student and ensemble; kept in the run's costs.json.
         json: print JSON.
     """
+    from .deploy.side_by_side import of_run as costs_of_run
     from .evaluate import of_run
-    from .report.tables import print_predictors
+    from .report.tables import print_calibrations, print_costs, print_per_class, print_predictors
 
-    result = of_run(Path(run))
-    print_json(result) if json else print_predictors(result)
+    result = of_run(Path(run), data, calibrate)
+    if costs:
+        result["costs"] = costs_of_run(Path(run))
+    if json:
+        print_json(result)
+        return
+    print_predictors(result)
+    print_per_class(result)
+    if calibrate:
+        print_calibrations(result)
+    if costs:
+        print_costs(result["costs"])
+
+
+def export(
+    run: str,
+    format: Literal["safetensors", "onnx", "pt2"] = "safetensors",
+    predictor: str | None = None,
+    output: str | None = None,
+    quantize: Literal["int8"] | None = None,
+    calibrate: bool = False,
+    size: int | None = None,
+    json: bool = False,
+) -> None:
+    """Write a run's network as a file to ship, shown to compute the same.
+
+    Args:
+        run: the run directory.
+        format: weights for your own class, or a program for ONNX Runtime or torch.
+        predictor: mean1, peer2, ensemble, ...; by default the one to deploy.
+        output: the file to write (-o); by default RUN/PREDICTOR.FORMAT.
+        quantize: 8-bit weights and activations, for ONNX; the loss of accuracy is measured.
+        calibrate: store a temperature that makes the probabilities honest, fit on the run's held-out images.
+        size: side of the images, for networks that take others than those they were trained on.
+        json: print JSON.
+    """
+    from dataclasses import asdict
+
+    from .export import export as write
+    from .report.predictions import describe_export
+
+    file = Path(output) if output else None
+    done = write(Path(run), format, predictor, file, quantize is not None, calibrate, size)
+    if json:
+        print_json({"file": str(done.file), "card": str(done.card), **asdict(done.metadata)})
+    else:
+        print(describe_export(done))
+
+
+def predict(
+    file: str,
+    images: list[str],
+    top: int = 5,
+    batch: int = 64,
+    model: str | None = None,
+    json: bool = False,
+    csv: bool = False,
+) -> None:
+    """Labels with probabilities from an exported file alone.
+
+    Args:
+        file: what `coterie export` wrote, in any format.
+        images: pictures, folders of them, or - for names from the standard input, one per line.
+        top: how many labels.
+        batch: pictures that go through the network together.
+        model: the network of a safetensors file, where it is your own code.
+        json: print JSON.
+        csv: print CSV.
+    """
+    from .deploy.formats import load
+    from .predict import predict as run
+    from .report.predictions import show
+
+    loaded = load(Path(file), model)
+    show(run(loaded, images, top, batch), "json" if json else "csv" if csv else "table")
 
 
 def methods(json: bool = False) -> None:
@@ -240,6 +322,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
     "data": data,
     "evaluate": evaluate,
+    "export": export,
+    "predict": predict,
     "report": report,
     "methods": methods,
     "models": models,

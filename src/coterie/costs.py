@@ -1,7 +1,10 @@
-"""What a network costs: parameters and multiply-adds."""
+"""What a network costs: parameters, multiply-adds, time."""
 
 from __future__ import annotations
 
+import statistics
+import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -75,3 +78,23 @@ def training_macs(method: nn.Module, shape: tuple[int, ...], views: int, classes
         for handle in handles:
             handle.remove()
     return counted
+
+
+def interleaved(runs: dict[str, Callable[[], object]], seconds: float = 1.0) -> dict[str, float]:
+    """Median seconds of one call of each, called in turns: what slows the machine down slows all alike.
+
+    Takes about `seconds` per entry, after a warm-up.
+    """
+    for run in runs.values():
+        for _ in range(3):
+            run()
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    started = time.perf_counter()
+    order = list(runs.items())
+    while time.perf_counter() - started < seconds * len(runs) or len(next(iter(times.values()))) < 5:
+        for name, run in order:
+            before = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - before)
+        order = order[1:] + order[:1]  # nobody always follows the same one
+    return {name: statistics.median(found) for name, found in times.items()}

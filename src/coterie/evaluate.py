@@ -11,11 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .calibrate import halves, temperature
 from .costs import macs, parameters
 from .cutting import evaluating
+from .data import Data
+from .data.data import Split
+from .errors import InputError
 from .methods import Method
-from .recipe import from_file
-from .run import Run
+from .run import restored
 
 BINS = 15
 """Bins of the expected calibration error, as Guo et al. (2017)."""
@@ -24,42 +27,77 @@ BINS = 15
 class Scores:
     """Running sums over batches for one predictor; they stay on the device until read."""
 
-    def __init__(self) -> None:
+    def __init__(self, per_class: bool = False) -> None:
         self.count = 0
+        self.counts_pairs = per_class
         self.sums: Tensor | None = None
         self.bins: Tensor | None = None
+        self.pairs: Tensor | None = None
+        """How often an image of class a was taken for class b, if that is asked for."""
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
-        logits = logits.float()
+        logits, classes = logits.float(), logits.shape[1]
         nll = F.cross_entropy(logits, labels, reduction="none").double().sum()
-        top = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
+        guesses = logits.topk(min(5, classes), dim=1).indices
+        top = guesses == labels[:, None]
         right = top[:, 0].float()
-        confidence = logits.softmax(1).amax(1)
-        sums = torch.stack([right.sum().double(), top.sum().double(), nll])
+        p = logits.softmax(1)
+        confidence = p.amax(1)
+        # Brier (1950): the squared distance to the one-hot label, |p|^2 - 2 p_y + 1.
+        brier = (p.square().sum(1) - 2 * p.gather(1, labels[:, None])[:, 0] + 1).double().sum()
+        sums = torch.stack([right.sum().double(), top.sum().double(), nll, brier])
         # Bin (k/n, (k+1)/n]: confidence, correctness and count of each.
         place = (confidence * BINS).ceil().long().clamp(1, BINS) - 1
         bins = torch.zeros(3, BINS, dtype=torch.float64, device=logits.device)
         bins.index_add_(1, place, torch.stack([confidence, right, torch.ones_like(right)]).double())
-        self.merge(len(labels), sums, bins)
+        pairs = None
+        if self.counts_pairs:
+            pairs = torch.bincount(labels * classes + guesses[:, 0], minlength=classes**2).view(classes, classes)
+        self.merge(len(labels), sums, bins, pairs)
 
-    def read(self) -> tuple[int, Tensor, Tensor]:
+    def read(self) -> tuple[int, Tensor, Tensor, Tensor | None]:
         """The sums, no longer on the device, for another process."""
         assert self.sums is not None and self.bins is not None
-        return self.count, self.sums.cpu(), self.bins.cpu()
+        return self.count, self.sums.cpu(), self.bins.cpu(), self.pairs.cpu() if self.pairs is not None else None
 
-    def merge(self, count: int, sums: Tensor, bins: Tensor) -> None:
+    def merge(self, count: int, sums: Tensor, bins: Tensor, pairs: Tensor | None) -> None:
         """Add what a process has counted."""
         self.count += count
         self.sums = sums if self.sums is None else self.sums + sums
         self.bins = bins if self.bins is None else self.bins + bins
+        self.pairs = pairs if self.pairs is None or pairs is None else self.pairs + pairs
 
     def result(self) -> dict[str, float]:
-        """Percent of errors in the first and in the first five guesses, NLL, expected calibration error."""
+        """Percent of errors in the first and first five guesses, NLL, expected calibration error, Brier score."""
         assert self.sums is not None and self.bins is not None
-        top1, top5, nll = (self.sums / self.count).tolist()
+        top1, top5, nll, brier = (self.sums / self.count).tolist()
         confidence, right, _ = self.bins
         ece = (confidence - right).abs().sum().item() / self.count
-        return {"error": 100 * (1 - top1), "top5_error": 100 * (1 - top5), "nll": nll, "ece": ece}
+        return {
+            "error": 100 * (1 - top1),
+            "top5_error": 100 * (1 - top5),
+            "nll": nll,
+            "ece": ece,
+            "brier": brier,
+        }
+
+    def per_class(self, names: list[str]) -> list[dict[str, Any]]:
+        """For each class: its images, percent of them missed, percent of its guesses that are wrong, and the
+        class that it is most often taken for; None where there is nothing to divide by."""
+        assert self.pairs is not None
+        pairs = self.pairs.cpu()
+        right, images, guesses = pairs.diagonal(), pairs.sum(1), pairs.sum(0)
+        wrong = pairs - torch.diag(right)
+        return [
+            {
+                "class": name,
+                "images": int(images[c]),
+                "error": 100 * (1 - right[c].item() / images[c].item()) if images[c] else None,
+                "false": 100 * (1 - right[c].item() / guesses[c].item()) if guesses[c] else None,
+                "taken_for": names[int(wrong[c].argmax())] if wrong[c].any() else None,
+            }
+            for c, name in enumerate(names)
+        ]
 
 
 def evaluate(
@@ -67,6 +105,7 @@ def evaluate(
     batches: Iterable[tuple[Tensor, Tensor]],
     device: torch.device | str = "cpu",
     gather: Callable[[Any], list[Any]] = lambda mine: [mine],
+    classes: list[str] | None = None,
 ) -> dict[str, Any]:
     """Every predictor of a method on labelled images; its training mode is left as it was.
 
@@ -75,6 +114,7 @@ def evaluate(
     Beside the scores: `diversity`, the branch variance of Fig. 4, which is the L2 distance between the softmax
     outputs of two peers, averaged over pairs and images; and `agreement`, how often two peers name one class.
     Both are taken over every two branches, as Fig. 4 does, a leader (OKDDip) among them.
+    With the names of the `classes` each predictor also has a table `per_class`.
     """
     scores: dict[str, Scores] = {}
     spread: dict[str, list[Tensor]] = {}
@@ -83,7 +123,7 @@ def evaluate(
             images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
             logits = method.logits(images)
             for name, z in logits.items():
-                scores.setdefault(name, Scores()).add(z, labels)
+                scores.setdefault(name, Scores(classes is not None)).add(z, labels)
             for kind in ("peer", "mean"):
                 peers = [z for name, z in logits.items() if name.removeprefix(kind).isdigit()]
                 if len(peers) > 1:
@@ -101,8 +141,12 @@ def evaluate(
     diversity, agreement = {}, {}
     for kind, parts in spread.items():
         diversity[kind], agreement[kind] = (torch.stack(parts).sum(0) / scores[f"{kind}1"].count).tolist()
+    results: dict[str, dict[str, Any]] = {name: dict(score.result()) for name, score in scores.items()}
+    if classes is not None:
+        for name, score in scores.items():
+            results[name]["per_class"] = score.per_class(classes)
     return {
-        "predictors": {name: score.result() for name, score in scores.items()},
+        "predictors": results,
         "deployed": method.deployed,
         "diversity": diversity,
         "agreement": agreement,
@@ -118,14 +162,82 @@ def _spread(logits: Tensor) -> Tensor:
     return torch.stack([distance, agree]).double()
 
 
-def of_run(directory: Path) -> dict[str, Any]:
-    """Every predictor of a trained run on its test set, with what each one costs."""
-    recipe = from_file(directory / "config.yaml")
-    method, run = recipe.build(fresh=False), Run(directory)
-    epochs = run.restore(method)
+def of_run(directory: Path, data: Data | None = None, calibrated: bool = False) -> dict[str, Any]:
+    """Every predictor of a trained run on its test set, with what each one costs.
+
+    `data` is another set with the same classes to test on; `calibrated` adds each predictor's `calibrations`.
+    """
+    recipe, method, epochs = restored(directory)
+    tested = recipe.data if data is None else _same_classes(recipe.data, data)
     device = recipe.torch_device()
-    result = evaluate(method.to(device), recipe.data.test_batches(1000), device)
+    result = evaluate(method.to(device), tested.test_batches(1000), device, classes=tested.classes)
     for name, network in method.predictors().items():
         costs = {"parameters": parameters(network), "macs": macs(network, recipe.data.shape)}
         result["predictors"][name] |= costs
-    return {"run": str(directory), "epochs": epochs, **result}
+    if calibrated:
+        for name, found in calibrations(method, recipe.data, device, tested).items():
+            result["predictors"][name]["calibrated"] = found
+    return {"run": str(directory), "data": type(tested).__name__, "epochs": epochs, **result}
+
+
+def calibrations(
+    method: Method, data: Data, device: torch.device | str, tested: Data | None = None
+) -> dict[str, dict[str, Any]]:
+    """For each predictor: {temperature, fit_on, scored_on, before, after}, scored on images it was not fit on.
+
+    It is fit on the images that the run held out, and scored on the test set; a run that held none out has to
+    divide the test images between the two.
+    """
+    logits, y = _answers(method, tested or data, "test", device)
+    if data.watched == "val":
+        fit_logits, fit_y = _answers(method, data, "val", device)
+        about = {"fit_on": f"{len(fit_y):,} held-out images", "scored_on": f"{len(y):,} test images"}
+    else:
+        fit, report = halves(len(y))
+        fit_logits, fit_y = {name: z[fit] for name, z in logits.items()}, y[fit]
+        logits, y = {name: z[report] for name, z in logits.items()}, y[report]
+        about = {
+            "fit_on": f"every second test image ({len(fit_y):,}), for the run held none out (--data.val_fraction)",
+            "scored_on": f"the other {len(y):,} test images",
+        }
+    result = {}
+    for name, z in logits.items():
+        t = temperature(fit_logits[name], fit_y)
+        before, after = Scores(), Scores()
+        before.add(z, y)
+        after.add(z / t, y)
+        result[name] = {"temperature": t, **about, "before": before.result(), "after": after.result()}
+    return result
+
+
+def _answers(
+    method: Method, data: Data, split: Split, device: torch.device | str
+) -> tuple[dict[str, Tensor], Tensor]:
+    """What every predictor says to every image of a split, and the labels."""
+    parts: dict[str, list[Tensor]] = {}
+    labels: list[Tensor] = []
+    with evaluating(method):
+        for images, found in data.test_batches(1000, split=split):
+            for name, z in method.logits(images.to(device)).items():
+                parts.setdefault(name, []).append(z.float().cpu())
+            labels.append(found)
+    return {name: torch.cat(found) for name, found in parts.items()}, torch.cat(labels)
+
+
+def _same_classes(trained: Data, other: Data) -> Data:
+    other.load()
+    if list(other.classes) != list(trained.classes):
+        raise InputError(
+            f"{type(other).__name__} has other classes than the run's {type(trained).__name__}: "
+            f"{_few(other.classes)} instead of {_few(trained.classes)}."
+        )
+    if other.shape != trained.shape:
+        raise InputError(
+            f"{type(other).__name__} has images of {'x'.join(map(str, other.shape))}, but the run was trained on "
+            f"{'x'.join(map(str, trained.shape))}."
+        )
+    return other
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

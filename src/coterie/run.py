@@ -16,7 +16,7 @@ from .durable import write
 from .environment import environment
 from .errors import InputError
 from .methods import Method
-from .recipe import FREE, Recipe
+from .recipe import FREE, Recipe, from_file
 from .track import Tracker, need, tracker
 
 
@@ -136,6 +136,13 @@ class Run:
         if len(text) < length:
             raise InputError(f"{self.metrics_file} is shorter than when the checkpoint was written: restore it.")
         write(self.metrics_file, text[:length])
+
+
+def restored(directory: Path) -> tuple[Recipe, Method, int]:
+    """A trained run's recipe with its data loaded, its method with the trained weights, its finished epochs."""
+    recipe = from_file(directory / "config.yaml")
+    method = recipe.build(fresh=False)
+    return recipe, method, Run(directory).restore(method)
 
 
 def _differences(was: Any, now: Any, key: str = "") -> list[tuple[str, Any, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -71,6 +71,18 @@ class Data:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """The images of a split, or a part of them, not augmented, with their labels."""
         raise NotImplementedError
+
+    def preprocessing(self) -> dict[str, Any]:
+        """How a picture becomes an input, for whoever deploys the network.
+
+        {channels, size: [height, width], resize: the shorter side's length before a centre crop to `size` (None:
+        resize straight to `size`), mean and std: per channel, of values from 0 to 1 (None: this cannot be told)}.
+        """
+        channels, height, width = self.shape
+        told = len(self.mean) == len(self.std) == channels
+        mean, std = (list(self.mean), list(self.std)) if told else (None, None)
+        resize = height if height == width else None
+        return {"channels": channels, "size": [height, width], "resize": resize, "mean": mean, "std": std}
 
     def original(self, image: int, split: Split = "train") -> Image.Image:
         """An image as it is stored, for people to look at."""

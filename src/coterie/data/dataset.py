@@ -111,6 +111,11 @@ class dataset(Loaded):
     def plain(self, image: tuple[Any, tuple[Split, int]]) -> Tensor:
         return self._checked(_pixels(image[0]))
 
+    def preprocessing(self) -> dict[str, Any]:
+        found = super().preprocessing()
+        # What a set does in its own code to make floats cannot be told to others.
+        return {**found, "mean": None, "std": None} if _is_float(self.fetch("test", 0)[0]) else found
+
     def _checked(self, pixels: Tensor) -> Tensor:
         if tuple(pixels.shape) != self.shape:
             raise Unreadable(f"its shape is {tuple(pixels.shape)}, the first image's {self.shape}")

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -14,7 +13,7 @@ from torch import Tensor
 from ..errors import InputError
 from .augment import resized_crop
 from .data import Indices, Split
-from .images import decode
+from .images import centre, decode, pixels, resized
 from .index import Index, scan
 from .loaded import Loaded
 
@@ -85,8 +84,7 @@ class folder(Loaded):
         return str(self.path(split, image))
 
     def fetch(self, split: Split, image: int) -> Tensor:
-        """(C, H, W) in uint8, the channels last in memory."""
-        return torch.from_numpy(np.array(self.original(image, split))).permute(2, 0, 1)
+        return pixels(self.original(image, split))
 
     def original(self, image: int, split: Split = "train") -> Image.Image:
         return decode(self.path(split, image))
@@ -94,7 +92,7 @@ class folder(Loaded):
     def view(self, image: Tensor, numbers: NDArray[np.float64]) -> Tensor:
         if self.augment.crops:
             left, top, right, bottom = resized_crop(image.shape[2], image.shape[1], numbers[:22].tolist())
-            view = _resized(image[:, top:bottom, left:right], (self.size, self.size))
+            view = resized(image[:, top:bottom, left:right], self.size, self.size)
         else:
             view = self.plain(image)
         if self.augment.flips and numbers[22] < 0.5:
@@ -102,19 +100,12 @@ class folder(Loaded):
         return self.augment(view, float(numbers[23]))
 
     def plain(self, image: Tensor) -> Tensor:
-        """The shorter side to 8/7 of the size, then the centre; torchvision's roundings."""
-        short = self.size * 8 // 7
-        height, width = image.shape[1:]
-        if width <= height:
-            width, height = short, int(short * height / width)
-        else:
-            width, height = int(short * width / height), short
-        left, top = round((width - self.size) / 2), round((height - self.size) / 2)
-        resized = _resized(image, (height, width))
-        return resized[:, top : top + self.size, left : left + self.size].contiguous()
+        return centre(image, self._short, self.size, self.size)
 
+    def preprocessing(self) -> dict[str, Any]:
+        return {**super().preprocessing(), "resize": self._short}
 
-def _resized(pixels: Tensor, size: tuple[int, int]) -> Tensor:
-    """Bilinear with antialiasing, as Pillow's within a grey level, in half its time."""
-    batch = pixels[None].contiguous(memory_format=torch.channels_last)
-    return torch.nn.functional.interpolate(batch, size, mode="bilinear", antialias=True)[0]
+    @property
+    def _short(self) -> int:
+        """The shorter side of a test image before its centre is taken."""
+        return self.size * 8 // 7

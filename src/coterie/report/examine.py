@@ -5,18 +5,16 @@ from __future__ import annotations
 import base64
 import functools
 import io
-import statistics
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ..costs import macs, parameters, training_macs
+from ..costs import interleaved, macs, parameters, training_macs
 from ..cutting import evaluating
 from ..data import Data
 from ..evaluate import Scores
@@ -40,16 +38,6 @@ class Network:
 
 
 @dataclass
-class ClassErrors:
-    """How often the images of a class are missed, and what they are taken for then."""
-
-    name: str
-    images: int
-    error: float
-    taken_for: str
-
-
-@dataclass
 class Examination:
     """What was found; empty parts could not be, and `missing` says why."""
 
@@ -60,7 +48,8 @@ class Examination:
     tested: int = 0
     error: float | None = None
     bins: list[tuple[float, float, int]] = field(default_factory=list)
-    classes: list[ClassErrors] = field(default_factory=list)
+    classes: list[dict[str, Any]] = field(default_factory=list)
+    """As `Scores.per_class` has them, those that are missed most first."""
     mistakes: list[Picture] = field(default_factory=list)
     views: list[list[Picture]] = field(default_factory=list)
 
@@ -88,12 +77,13 @@ def _examine(path: Path, checkpoint_time: int | None) -> Examination:
         method.to(device)
         found.train_size = data.train_size
         found.step_macs = training_macs(method, data.shape, method.views, len(data.classes))
-        names = [name for name in (method.deployed, "ensemble") if name in method.predictors()]
-        for name in names:
-            network = method.predictors()[name]
-            found.networks[name] = Network(
-                parameters(network), macs(network, data.shape), latency_ms(network, data.shape)
-            )
+        predictors = method.predictors()
+        used = {name: predictors[name] for name in (method.deployed, "ensemble") if name in predictors}
+        latency = _latencies(used, data.shape, device)
+        found.networks = {
+            name: Network(parameters(network), macs(network, data.shape), 1000 * latency[name])
+            for name, network in used.items()
+        }
         if checkpoint_time is not None:
             Run(path).restore(method)
             _test(found, method, data, device)
@@ -103,32 +93,28 @@ def _examine(path: Path, checkpoint_time: int | None) -> Examination:
     return found
 
 
-def latency_ms(network: nn.Module, shape: tuple[int, ...], repeats: int = 20) -> float:
-    """The median time for one image, in milliseconds."""
-    device = next(network.parameters()).device
+def _latencies(networks: dict[str, nn.Module], shape: tuple[int, ...], device: torch.device) -> dict[str, float]:
+    """The median seconds for one image."""
     image = torch.zeros(1, *shape, device=device)
-    times = []
-    with evaluating(network):
-        for _ in range(repeats + 3):
-            started = time.perf_counter()
+
+    def run(network: nn.Module) -> None:
+        with evaluating(network):
             network(image)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            times.append(1000 * (time.perf_counter() - started))
-    return statistics.median(times[3:])  # the first ones warm up
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return interleaved({name: functools.partial(run, network) for name, network in networks.items()}, 0.05)
 
 
 def _test(found: Examination, method: Method, data: Data, device: torch.device) -> None:
     """The deployed network on the test images: calibration, classes, and its most confident mistakes."""
-    network, scores, classes = method.predictors()[method.deployed], Scores(), len(data.classes)
-    pairs = torch.zeros(classes * classes, dtype=torch.long)
+    network, scores = method.predictors()[method.deployed], Scores(per_class=True)
     worst: list[tuple[float, int, int, Tensor]] = []
     with evaluating(network):
         for images, labels in data.test_batches(500):
             logits = network(images.to(device)).float().cpu()
             scores.add(logits, labels)
             confidence, guess = logits.softmax(1).max(1)
-            pairs += torch.bincount(labels * classes + guess, minlength=classes * classes)
             wrong = (guess != labels).nonzero()[:, 0]
             wrong = wrong[confidence[wrong].argsort(descending=True)[:MISTAKES]]
             worst += [(float(confidence[i]), int(labels[i]), int(guess[i]), images[i]) for i in wrong]
@@ -136,25 +122,14 @@ def _test(found: Examination, method: Method, data: Data, device: torch.device) 
     assert scores.bins is not None
     found.tested, found.error = scores.count, scores.result()["error"]
     found.bins = [(c / n, r / n, int(n)) if n else (0.0, 0.0, 0) for c, r, n in scores.bins.T.tolist()]
-    found.classes = _class_errors(pairs.view(classes, classes), data.classes)
+    classes = [row for row in scores.per_class(data.classes) if row["images"]]
+    found.classes = sorted(classes, key=lambda row: -row["error"])
     found.mistakes = [
         Picture(
             picture(image, data), f"{data.classes[label]}, taken for {data.classes[guess]} ({100 * sure:.1f} %)"
         )
         for sure, label, guess, image in worst
     ]
-
-
-def _class_errors(pairs: Tensor, names: Sequence[str]) -> list[ClassErrors]:
-    found = []
-    for c, name in enumerate(names):
-        images, right = int(pairs[c].sum()), int(pairs[c, c])
-        others = pairs[c].clone()
-        others[c] = 0
-        if images:
-            taken_for = names[int(others.argmax())] if others.any() else "–"
-            found.append(ClassErrors(name, images, 100 * (1 - right / images), taken_for))
-    return sorted(found, key=lambda entry: -entry.error)
 
 
 def _views(recipe: Recipe, method: Method) -> list[list[Picture]]:

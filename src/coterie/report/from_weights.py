@@ -212,7 +212,12 @@ def mistakes(found: Sequence[Found]) -> Section:
             section.blocks.append(Gallery(f"Most confident mistakes: {name}", pictures))
         if classes:
             rows = [
-                [text(c.name), number(c.images), number(c.error, "{:.2f}"), text(c.taken_for)]
+                [
+                    text(c["class"]),
+                    number(c["images"]),
+                    number(c["error"], "{:.2f}"),
+                    text(c["taken_for"] or NOTHING),
+                ]
                 for c in classes[:20]
             ]
             columns = ["class", "images", "missed %", "most often taken for"]

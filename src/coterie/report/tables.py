@@ -13,10 +13,17 @@ from rich.table import Table
 def print_predictors(result: dict[str, Any]) -> None:
     """The result of `evaluate` on a run."""
     table = Table(title=f"{result['run']} after {result['epochs']} epochs")
-    for column in ("predictor", "error %", "top-5 error %", "NLL", "calibration error", "parameters", "MACs"):
+    columns = ["error %", "top-5 error %", "NLL", "calibration error", "Brier", "parameters", "MACs"]
+    for column in ["predictor", *columns]:
         table.add_column(column, justify="left" if column == "predictor" else "right")
     for name, s in result["predictors"].items():
-        row = [f"{s['error']:.2f}", f"{s['top5_error']:.2f}", f"{s['nll']:.3f}", f"{s['ece']:.4f}"]
+        row = [
+            f"{s['error']:.2f}",
+            f"{s['top5_error']:.2f}",
+            f"{s['nll']:.3f}",
+            f"{s['ece']:.4f}",
+            f"{s['brier']:.4f}",
+        ]
         row += [f"{s['parameters']:,}", f"{s['macs']:,}"]
         deployed = name == result["deployed"]
         table.add_row(f"{name} (deployed)" if deployed else name, *row, style="bold" if deployed else None)
@@ -25,6 +32,62 @@ def print_predictors(result: dict[str, Any]) -> None:
     for kind, value in result["diversity"].items():
         agree = 100 * result["agreement"][kind]
         console.print(f"{kind} peers: diversity {value:.4f}, agreement {agree:.2f} %", highlight=False)
+
+
+def print_calibrations(result: dict[str, Any]) -> None:
+    """What a temperature does to each predictor."""
+    fit = result["predictors"][result["deployed"]]["calibrated"]
+    table = Table(
+        title=f"calibrated: before, after; scored on {fit['scored_on']}", caption=f"Fit on {fit['fit_on']}."
+    )
+    for column in ("predictor", "temperature", "NLL", "calibration error", "Brier"):
+        table.add_column(column, justify="left" if column == "predictor" else "right")
+    for name, s in result["predictors"].items():
+        before, after = s["calibrated"]["before"], s["calibrated"]["after"]
+        cells = [f"{before[key]:.4f}, {after[key]:.4f}" for key in ("nll", "ece", "brier")]
+        table.add_row(name, f"{s['calibrated']['temperature']:.3f}", *cells)
+    Console().print(table)
+
+
+def print_per_class(result: dict[str, Any]) -> None:
+    """The deployed predictor's errors class by class."""
+    table = Table(title=f"{result['deployed']} (deployed), class by class")
+    for column in ("class", "images", "missed %", "wrong guesses %", "most often taken for"):
+        table.add_column(column, justify="left" if column in ("class", "most often taken for") else "right")
+    for row in result["predictors"][result["deployed"]]["per_class"]:
+        percents = ["-" if row[key] is None else f"{row[key]:.2f}" for key in ("error", "false")]
+        table.add_row(escape(row["class"]), f"{row['images']:,}", *percents, escape(row["taken_for"] or "-"))
+    Console().print(table)
+
+
+def print_costs(costs: dict[str, dict[str, Any]]) -> None:
+    """Plain network, student and ensemble side by side."""
+    table = Table(title="costs on this machine (ratios to the plain network in brackets)")
+    table.add_column("network")
+    for column in (
+        "parameters",
+        "MACs",
+        "file",
+        "torch, batch 1",
+        "batch 64",
+        "ONNX Runtime, batch 1",
+        "batch 64",
+    ):
+        table.add_column(column, justify="right")
+    plain = costs["plain"]
+    for name, row in costs.items():
+        cells = [f"{row[key]:,} ({row[key] / plain[key]:.2f})" for key in ("parameters", "macs")]
+        cells.append(f"{row['bytes'] / 1024:,.0f} KiB")
+        for runtime in ("torch", "onnx"):
+            if runtime not in row:
+                cells += ["-", "-"]
+                continue
+            speed, base = row[runtime], plain[runtime]
+            latency, rate = speed["latency_ms"], speed["images_per_second"]
+            cells.append(f"{latency:.2f} ms ({latency / base['latency_ms']:.2f})")
+            cells.append(f"{rate:,.0f}/s ({rate / base['images_per_second']:.2f})")
+        table.add_row(name, *cells)
+    Console().print(table)
 
 
 def describe_methods() -> dict[str, Any]:

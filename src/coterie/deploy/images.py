@@ -1,0 +1,34 @@
+"""A picture becomes an input of the network, by the steps with which its data set read the test images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from torch import Tensor
+
+from ..data import images
+from ..data.data import normalise
+from ..errors import InputError
+
+
+def load(file: Path, preprocessing: dict[str, Any]) -> Tensor:
+    """Decode and prepare one picture: (channels, height, width)."""
+    return prepare(decode(file, preprocessing["channels"]), preprocessing)
+
+
+def decode(file: Path, channels: int) -> Image.Image:
+    """An upright 8-bit picture, grey or RGB."""
+    try:
+        image = images.decode(file)
+    except images.Unreadable as reason:
+        raise InputError(f"{file} cannot be read as a picture: {str(reason).rstrip('.')}.") from None
+    return image.convert("L") if channels == 1 else image
+
+
+def prepare(image: Image.Image, preprocessing: dict[str, Any]) -> Tensor:
+    """Resize, cut out the centre, normalise."""
+    pixels, size, short = images.pixels(image), preprocessing["size"], preprocessing["resize"]
+    pixels = images.resized(pixels, *size) if short is None else images.centre(pixels, short, *size)
+    return normalise(pixels, preprocessing["mean"], preprocessing["std"])

@@ -1,0 +1,36 @@
+"""What the tests of export and predict share: networks with lived-in weights, their metadata."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from coterie.deploy.metadata import Metadata
+
+
+def lived_in(network: nn.Module) -> nn.Module:
+    """Batch-norm statistics and affine weights as after training: fresh ones hide mistakes."""
+    generator = torch.Generator().manual_seed(1)
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d) and module.running_mean is not None:
+            for tensor, centre, spread in (
+                (module.running_mean, 0.0, 0.2),
+                (module.running_var, 1.0, 0.2),
+                (module.weight.data, 1.0, 0.2),
+                (module.bias.data, 0.0, 0.2),
+            ):
+                tensor.copy_(centre + spread * (2 * torch.rand(tensor.shape, generator=generator) - 1))
+    return network.eval()
+
+
+def metadata(model: str, classes: int, shape: tuple[int, ...], **more: object) -> Metadata:
+    channels, *size = shape
+    names = [f"class {c}" for c in range(classes)]
+    preparation = {
+        "channels": channels,
+        "size": size,
+        "resize": max(size),
+        "mean": [0.5] * channels,
+        "std": [0.25] * channels,
+    }
+    return Metadata("peer1", {"name": model, "options": {}}, preparation, names, **more)  # type: ignore[arg-type]

@@ -1,0 +1,129 @@
+"""Scores against their formulas, calibration against a search, another test set, costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from coterie.calibrate import halves, temperature
+from coterie.costs import interleaved
+from coterie.data.digits import digits
+from coterie.deploy.side_by_side import side_by_side
+from coterie.errors import InputError
+from coterie.evaluate import Scores, of_run
+from coterie.run import restored
+
+from .conftest import coterie
+
+
+def test_brier_is_the_squared_distance_to_the_label() -> None:
+    logits, labels = 3 * torch.randn(50, 7), torch.randint(0, 7, (50,))
+    scores = Scores()
+    scores.add(logits[:20], labels[:20])
+    scores.add(logits[20:], labels[20:])
+    expected = (logits.softmax(1) - F.one_hot(labels, 7)).square().sum(1).mean()
+    assert scores.result()["brier"] == pytest.approx(expected.item(), rel=1e-5)
+    certain = Scores()
+    certain.add(torch.tensor([[100.0, 0.0], [100.0, 0.0]]), torch.tensor([0, 1]))
+    assert certain.result()["brier"] == pytest.approx(1.0)  # (0 + 2) / 2
+
+
+def test_the_table_of_classes() -> None:
+    guesses, labels = torch.tensor([0, 0, 1, 1, 1, 2]), torch.tensor([0, 0, 0, 1, 2, 2])
+    scores = Scores(per_class=True)
+    scores.add(F.one_hot(guesses, 4).float(), labels)
+    a, b, c, d = scores.per_class(["a", "b", "c", "d"])
+    assert a == {"class": "a", "images": 3, "error": pytest.approx(100 / 3), "false": 0.0, "taken_for": "b"}
+    assert b == {"class": "b", "images": 1, "error": 0.0, "false": pytest.approx(200 / 3), "taken_for": None}
+    assert c["error"] == 50 and c["taken_for"] == "b"
+    assert d == {"class": "d", "images": 0, "error": None, "false": None, "taken_for": None}
+
+
+@pytest.mark.parametrize("factor", [0.2, 1.0, 6.0])
+def test_the_temperature_is_the_best_one(factor: float) -> None:
+    """Labels drawn from softmax(z): logits that are `factor` too large need a temperature of about `factor`."""
+    z = 2 * torch.randn(5000, 5)
+    labels = torch.multinomial(z.softmax(1), 1)[:, 0]
+    found = temperature(z * factor, labels)
+    assert found == pytest.approx(factor, rel=0.1)
+    grid = np.geomspace(factor / 2, factor * 2, 2001)
+    losses = [F.cross_entropy(z * factor / t, labels).item() for t in grid]
+    assert found == pytest.approx(grid[int(np.argmin(losses))], rel=3e-3)
+
+
+def test_the_halves_are_disjoint_and_complete() -> None:
+    fit, report = halves(797)
+    assert sorted([*fit.tolist(), *report.tolist()]) == list(range(797))
+    with pytest.raises(InputError, match="held-out"):
+        temperature(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))
+
+
+def test_evaluate_shows_all_of_it(pcl_run: Path) -> None:
+    result = coterie("evaluate", pcl_run, "--calibrate", "--data", "digits", "--data.limit", 7, "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    student = found["predictors"]["mean1"]
+    table = student["per_class"]
+    images = sum(row["images"] for row in table)
+    missed = sum(row["images"] * row["error"] / 100 for row in table)
+    assert student["error"] == pytest.approx(100 * missed / images)
+    stored = json.loads((pcl_run / "metrics.jsonl").read_text().splitlines()[-1])["predictors"]["mean1"]
+    assert student["error"] == stored["error"] and stored["brier"] == pytest.approx(student["brier"])
+    calibrated = student["calibrated"]
+    # The temperature from scratch, on the other half of the test images.
+    recipe, method, _ = restored(pcl_run)
+    batches = list(recipe.data.test_batches(1000))
+    x, y = torch.cat([b[0] for b in batches]), torch.cat([b[1] for b in batches])
+    with torch.no_grad():
+        z = method.deploy()(x)
+    t = temperature(z[::2], y[::2])
+    assert calibrated["temperature"] == pytest.approx(t, rel=1e-3)
+    assert calibrated["before"]["nll"] == pytest.approx(F.cross_entropy(z[1::2], y[1::2]).item(), rel=1e-4)
+    assert calibrated["after"]["nll"] == pytest.approx(F.cross_entropy(z[1::2] / t, y[1::2]).item(), rel=1e-4)
+    assert calibrated["after"]["error"] == calibrated["before"]["error"]  # no label changes
+
+
+class Letters(digits):
+    """Digits under other names."""
+
+    def load(self) -> None:
+        super().load()
+        self.classes = list("abcdefghij")
+
+
+class Larger(digits):
+    def load(self) -> None:
+        super().load()
+        self.shape = (1, 9, 9)
+
+
+def test_another_set_must_have_the_same_classes_and_shape(pcl_run: Path) -> None:
+    with pytest.raises(InputError, match="Letters has other classes than the run's digits: a, b, c and 7 more"):
+        of_run(pcl_run, Letters())
+    with pytest.raises(InputError, match="images of 1x9x9, but the run was trained on 1x8x8"):
+        of_run(pcl_run, Larger())
+
+
+@pytest.mark.slow
+def test_the_student_costs_what_the_plain_network_costs(pcl_run: Path) -> None:
+    recipe, method, _ = restored(pcl_run)
+    found = side_by_side(recipe, method, seconds=0.02)
+    plain, student, ensemble = found["plain"], found["student"], found["ensemble"]
+    for key in ("parameters", "macs", "bytes"):
+        assert student[key] == plain[key] < ensemble[key] < 3 * plain[key]
+    for runtime in ("torch", "onnx"):
+        assert all(
+            row[runtime]["latency_ms"] > 0 and row[runtime]["images_per_second"] > 0 for row in found.values()
+        )
+
+
+def test_interleaved_runs_take_turns() -> None:
+    calls: list[str] = []
+    times = interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0.01)
+    assert set(times) == {"a", "b"} and calls[:6] == ["a"] * 3 + ["b"] * 3
+    assert calls[6:10] == ["a", "b", "b", "a"] and calls[6:].count("a") == calls[6:].count("b") >= 5

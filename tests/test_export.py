@@ -1,0 +1,286 @@
+"""Export: the file computes what the run's network computes, and says so; or nothing is replaced."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch import Tensor, nn
+
+from coterie import models
+from coterie.deploy.formats import load, writer
+from coterie.errors import InputError
+from coterie.export import compare, edge_inputs, export
+from coterie.run import restored
+
+from .conftest import coterie, refused, train
+from .deployables import lived_in, metadata
+
+FORMATS = ("safetensors", "onnx", "pt2")
+TIMM = (
+    "timm:mobilenetv3_small_050",
+    "timm:efficientnet_b0",
+    "timm:convnext_atto",
+    "timm:vit_tiny_patch16_224",
+    "timm:swin_tiny_patch4_window7_224",
+    "timm:densenet121",
+)
+
+
+def test_each_format_gives_the_test_sets_logits_in_any_batch(pcl_run: Path, shipped: Path, tmp_path: Path) -> None:
+    recipe, method, _ = restored(pcl_run)
+    method.eval()
+    images, _ = next(recipe.data.test_batches(64))
+    with torch.no_grad():
+        expected = method.logits(images)
+    files = [shipped / "student.onnx", shipped / "ensemble.onnx", shipped / "student.safetensors"]
+    for kind, name in (
+        ("safetensors", "ensemble"),
+        ("pt2", "ensemble"),
+        ("pt2", "mean1"),
+        ("safetensors", "peer2"),
+    ):
+        files.append(export(pcl_run, kind, name, tmp_path / f"{name}.{kind}").file)  # type: ignore[arg-type]
+    for file in files:
+        loaded = load(file)
+        name = loaded.metadata.predictor
+        for size in (1, 3, 64):
+            logits, peers = loaded.run(images[:size].contiguous())
+            torch.testing.assert_close(logits, expected[name][:size], atol=1e-4, rtol=1e-4)
+            assert (peers is not None) == (name == "ensemble")
+            if peers is not None:
+                alone = torch.stack([expected[f"mean{j}"][:size] for j in (1, 2, 3)], dim=1)
+                torch.testing.assert_close(peers, alone, atol=1e-4, rtol=1e-4)
+
+
+def test_the_trunk_is_in_the_graph_once(shipped: Path) -> None:
+    import onnx
+
+    graph = onnx.load(shipped / "ensemble.onnx").graph
+    network = models.factory("resnet8", 10, 1)()
+    layers = [name for name, m in network.named_modules() if isinstance(m, nn.Conv2d)]
+    branch = [name for name in layers if name.startswith("stage3")]
+    assert 0 < len(branch) < len(layers)
+    assert sum(node.op_type == "Conv" for node in graph.node) == len(layers) + 2 * len(branch)
+    first = graph.input[0].type.tensor_type.shape.dim[0]
+    assert first.dim_param and not first.dim_value  # the batch is free
+
+
+def test_what_a_file_says_about_itself(pcl_run: Path, shipped: Path) -> None:
+    about = load(shipped / "student.onnx").metadata
+    last = json.loads((pcl_run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert about.classes == [str(d) for d in range(10)] and about.shape == (1, 8, 8)
+    assert about.input["mean"] == [0.3053] and about.input["std"] == [0.376]
+    assert about.predictor == "mean1" and about.provenance["method"] == "PCL" and about.provenance["epochs"] == 5
+    assert about.scores["error"] == last["predictors"]["mean1"]["error"]
+    assert about.verified["max_difference"] < 1e-3 and about.verified["label_agreement"] == 1.0
+    assert about.verified["runtime"].startswith("onnxruntime") and about.verified["images"] == 256
+    assert about.temperature == about.scores["calibrated"]["temperature"] != 1.0
+    card = (shipped / "student.onnx.md").read_text()
+    front = yaml.safe_load(card.split("---")[1])
+    assert front["pipeline_tag"] == "image-classification" and front["datasets"] == ["digits"]
+    accuracy = front["model-index"][0]["results"][0]["metrics"][0]
+    assert accuracy["type"] == "accuracy" and accuracy["value"] == pytest.approx(1 - about.scores["error"] / 100)
+    assert f"{about.temperature:.4f}" in card and "largest difference" in card
+    # No path of the machine that exported travels with the file.
+    assert str(Path.cwd()).encode() not in (shipped / "student.onnx").read_bytes()
+
+
+def test_the_command_prints_what_it_stores(pcl_run: Path, tmp_path: Path) -> None:
+    result = coterie("export", pcl_run, "--predictor", "peer3", "-o", tmp_path / "s.safetensors", "--json")
+    assert result.returncode == 0, result.stderr
+    printed = json.loads(result.stdout)
+    assert printed["verified"] == load(tmp_path / "s.safetensors").metadata.verified
+    assert printed["predictor"] == "peer3" and printed["card"] == str(tmp_path / "s.safetensors.md")
+
+
+def test_a_file_that_differs_is_refused_and_the_old_one_stays(
+    pcl_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / "student.safetensors"
+    export(pcl_run, "safetensors", output=file)
+    before = file.read_bytes()
+
+    def spoilt(network: nn.Module, example: Tensor, kind: str) -> object:
+        with torch.no_grad():
+            wrong = models.factory("resnet8", 10, 1)()
+            wrong.load_state_dict(network.state_dict())
+            wrong.fc.bias[3] += 0.01
+        return writer(wrong, example, "safetensors")
+
+    monkeypatch.setattr("coterie.export.writer", spoilt)
+    with pytest.raises(InputError, match=r"not compute the same: a logit differs by 0\.01.*nothing was replaced"):
+        export(pcl_run, "safetensors", output=file)
+    assert file.read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["student.safetensors", "student.safetensors.md"]
+
+
+def test_comparing_sees_not_a_number_and_shape() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    images = [torch.randn(4, 1, 2, 2)]
+
+    def runs(change: object) -> SimpleNamespace:
+        return SimpleNamespace(run=lambda x: (change(network(x).detach()), None), runtime="test")  # type: ignore[operator]
+
+    same = compare(network, runs(lambda z: z), images)  # type: ignore[arg-type]
+    assert same["max_difference"] == 0 and same["label_agreement"] == 1 and same["images"] == 4
+    nan = compare(network, runs(lambda z: z * float("nan")), images)  # type: ignore[arg-type]
+    assert not nan["relative_difference"] <= nan["tolerance"]
+    with pytest.raises(InputError, match="another shape"):
+        compare(network, runs(lambda z: z[:, :2]), images)  # type: ignore[arg-type]
+    shifted = compare(network, runs(lambda z: z.roll(1, 1)), images)  # type: ignore[arg-type]
+    assert shifted["label_agreement"] == 0
+
+
+def test_edge_inputs_hold_nothing_extremes_and_several_batch_sizes() -> None:
+    batch = torch.randn(8, 1, 4, 4)
+    edges = edge_inputs(batch)
+    assert {len(e) for e in edges} == {1, 3}
+    values = torch.cat([e.flatten() for e in edges])
+    assert batch.min() in values and batch.max() in values and any(not e.any() for e in edges)
+
+
+def test_int8_is_smaller_and_its_accuracy_is_measured(pcl_run: Path, shipped: Path, tmp_path: Path) -> None:
+    import onnxruntime
+
+    done, wide = export(pcl_run, "onnx", output=tmp_path / "small.onnx", int8=True), shipped / "student.onnx"
+    assert done.file.stat().st_size < 0.5 * wide.stat().st_size
+    # Measured again, with onnxruntime alone.
+    recipe, _, _ = restored(pcl_run)
+    session = onnxruntime.InferenceSession(str(done.file))
+    wrong = count = 0
+    for images, labels in recipe.data.test_batches(100):
+        logits = session.run(None, {"images": images.contiguous().numpy()})[0]
+        assert (np.sort(logits)[:, -1] > np.sort(logits)[:, -2]).all()  # the last layer is not rounded to ties
+        wrong += int((logits.argmax(1) != labels.numpy()).sum())
+        count += len(labels)
+    about = load(done.file).metadata.quantized
+    assert about is not None and about["test_images"] == count
+    assert about["error_int8"] == pytest.approx(100 * wrong / count)
+    assert about["error_float32"] == pytest.approx(load(wide).metadata.scores["error"])
+    assert done.metadata.verified["max_difference"] > 1e-3
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.slow
+def test_int8_that_ruins_the_network_is_refused(
+    pcl_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Ranges learnt from black images alone cannot hold real ones.
+    monkeypatch.setattr("coterie.export._calibration_images", lambda r, m: iter([torch.full((4, 1, 8, 8), -0.8)]))
+    with pytest.raises(InputError, match="int8 raises the error from"):
+        export(pcl_run, "onnx", output=tmp_path / "small.onnx", int8=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_image_sizes(pcl_run: Path, tmp_path: Path) -> None:
+    done = export(pcl_run, "pt2", output=tmp_path / "large.pt2", size=16)
+    loaded = load(done.file)
+    assert loaded.metadata.shape == (1, 16, 16) and loaded.metadata.input["resize"] == 16
+    network = restored(pcl_run)[1].deploy()
+    images = torch.randn(3, 1, 16, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.run(images)[0], network(images))
+
+
+def test_bad_requests(pcl_run: Path, tmp_path: Path) -> None:
+    assert "--format expects" in refused("export", pcl_run, "--format", "torchscript")
+    with pytest.raises(InputError, match=r"There is no predictor 'mean9'; did you mean 'mean\d'\?"):
+        export(pcl_run, predictor="mean9")
+    with pytest.raises(InputError, match="add --format onnx"):
+        export(pcl_run, int8=True)
+    with pytest.raises(InputError, match="in a directory that exists"):
+        export(pcl_run, output=tmp_path / "none" / "a.onnx")
+    with pytest.raises(InputError, match="not a run directory"):
+        export(tmp_path)
+
+
+def test_without_the_optional_packages_the_remedy_is_named(
+    pcl_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n, *a: None if n.startswith("onnx") else find(n, *a))
+    with pytest.raises(InputError, match=r"pip install coterie\[export\]"):
+        export(pcl_run, "onnx", output=tmp_path / "a.onnx")
+
+
+def test_a_network_of_the_users_own_is_built_only_if_the_user_says_so(tmp_path: Path) -> None:
+    network = models.factory("resnet8", 4, 3)()
+    file = tmp_path / "w.safetensors"
+    writer(network, torch.randn(2, 3, 8, 8), "safetensors")(file, metadata("mine.py:make", 4, (3, 8, 8)))
+    with pytest.raises(InputError, match=r"code that is not in the file.*--model mine\.py:make"):
+        load(file)
+    images = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(load(file, "resnet8").run(images)[0], network.eval()(images))
+    with pytest.raises(InputError, match="do not fit resnet14"):
+        load(file, "resnet14")
+
+
+def test_tied_weights_keep_all_their_keys(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    network[1].weight = network[0].weight
+    writer(network, torch.randn(2, 4), "safetensors")(tmp_path / "t", metadata("x", 4, (1, 2, 2)))
+    other = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    other.load_state_dict(load_file(tmp_path / "t"), strict=True)
+    torch.testing.assert_close(other[1].weight, network[0].weight)
+
+
+def _shape(name: str) -> tuple[int, int, int]:
+    return (3, 224, 224) if name.startswith("timm:") else (3, 32, 32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("name", [*models.available(), *TIMM])
+def test_every_network_makes_the_round_trip(name: str, kind: str, tmp_path: Path) -> None:
+    shape = _shape(name)
+    network = lived_in(models.factory(name, 7, 3)())
+    about = metadata(name, 7, shape)
+    writer(network, torch.randn(2, *shape), kind)(tmp_path / "file", about)  # type: ignore[arg-type]
+    generator = torch.Generator().manual_seed(2)
+    sizes = (1, 3) if shape[1] > 32 else (1, 3, 64)
+    images = [torch.randn(size, *shape, generator=generator) for size in sizes]
+    found = compare(network, load(tmp_path / "file"), images)
+    assert found["relative_difference"] <= found["tolerance"]
+    assert found["label_agreement"] == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["PCL", "Baseline"])
+def test_cifar_sized_runs_export(method: str, tmp_path: Path) -> None:
+    run = train(tmp_path / "run", "--method", method, "--model", "resnet20")
+    for kind in FORMATS:
+        assert coterie("export", run, "--format", kind).returncode == 0
+    name = "mean1" if method == "PCL" else "peer1"
+    assert {p.name for p in run.glob(f"{name}.*")} == {f"{name}.{k}{end}" for k in FORMATS for end in ("", ".md")}
+
+
+def test_probabilities_are_the_same_with_the_runtime_alone(pcl_run: Path, shipped: Path) -> None:
+    """ONNX without Coterie: the file's own metadata is enough to prepare a picture."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(shipped / "student.onnx"))
+    about = json.loads(session.get_modelmeta().custom_metadata_map["coterie"])
+    recipe, method, _ = restored(pcl_run)
+    pixels = np.stack([np.asarray(recipe.data.original(i, "test")) for i in range(5)])[..., None]
+    x = (pixels / 255.0 - np.array(about["input"]["mean"])) / np.array(about["input"]["std"])
+    logits = session.run(None, {"images": x.transpose(0, 3, 1, 2).astype(np.float32)})[0]
+    with torch.no_grad():
+        expected = method.deploy()(next(recipe.data.test_batches(5))[0])
+    np.testing.assert_allclose(logits, expected.numpy(), atol=1e-4)
