@@ -65,7 +65,7 @@ def reproduce(
     what: str,
     protocol: str = "mini",
     only: str = "",
-    seeds: int | None = None,
+    seeds: int = 3,
     out: str = "",
     data_root: str = "data",
     launcher: Literal["local", "ray"] = "local",
@@ -83,7 +83,7 @@ def reproduce(
         what: table1, table2, table3, table4, fig3, fig4 or fig5.
         protocol: paper, mini, mini100 or smoke.
         only: comma-separated words that a cell must all have in its row, setting, method, network or data.
-        seeds: runs of each cell; by default 3.
+        seeds: runs of each cell.
         out: the directory of runs; by default results/PROTOCOL.
         data_root: where the data sets are; ImageNet is the folder `imagenet` in there.
         launcher: processes on this machine, or a Ray cluster (RAY_ADDRESS).

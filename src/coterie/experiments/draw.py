@@ -27,6 +27,8 @@ def draw(experiment: str, cells: Sequence[Cell], found: Sequence[Line], out: Pat
     if not pictures[experiment](axes, cells, found, out):
         return None
     axes.set_title(f"{experiment}: {cells[0].setting.title}")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend()
     file = out / f"{experiment}.svg"
     figure.savefig(file)
     return file
@@ -49,7 +51,6 @@ def _plot(axes: Any, name: str, points: dict[int, Spread], **style: Any) -> bool
 def _errors(axes: Any, cells: Sequence[Cell], found: Sequence[Line], out: Path) -> bool:
     drawn = [_plot(axes, cell.row, curve(cell, out, _error(cell))) for cell in cells]
     axes.set(xlabel="epoch", ylabel="top-1 error (%)")
-    axes.legend()
     return any(drawn)
 
 
@@ -64,7 +65,6 @@ def _ensembles(axes: Any, cells: Sequence[Cell], found: Sequence[Line], out: Pat
         _plot(right, cell.row, curve(cell, out, branch_variance), color=colour, linestyle="--")
     axes.set(xlabel="epoch", ylabel="ensemble's top-1 accuracy (%)")
     right.set_ylabel("branch variance (dashed)")
-    axes.legend()
     return any(drawn)
 
 

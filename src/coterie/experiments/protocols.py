@@ -35,7 +35,6 @@ class Protocol:
     name: str
     settings: Mapping[str, tuple[Setting, ...]]
     controls: bool
-    seeds: int = 3
     says: str = field(default="", compare=False)
 
 

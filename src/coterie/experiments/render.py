@@ -72,11 +72,12 @@ def show(experiment: str, found: Sequence[Line], console: Console | None = None)
         group = list(members)
         table = Table(title=f"{experiment}: {setting}")
         for i, column in enumerate(_columns(group)):
-            table.add_column(column, justify="right" if i else "left")
+            table.add_column(column, justify="right" if i else "left", no_wrap=i == 0)
         for line in group:
             clear = line.difference is not None and line.difference.clear
             table.add_row(*_cells(line), style="bold" if clear else None)
-        console.print(table)
+        needed = Console(width=1000).measure(table).maximum
+        Console(file=console.file, width=max(console.width, needed)).print(table)  # never squeezed
         for line in group:
             for note in line.notes:
                 console.print(f"{line.row}: {note}", highlight=False, soft_wrap=True)

@@ -124,7 +124,7 @@ def reproduce(
     what: str,
     protocol: str,
     only: str,
-    seeds: int | None,
+    seeds: int,
     out: str,
     data_root: str,
     launcher: str,
@@ -142,7 +142,7 @@ def reproduce(
     if threads < 1 or (processes is not None and processes < 1):
         raise InputError("--processes and --threads must be at least 1.")
     chosen = PROTOCOLS[protocol]
-    made = Reproduction(what, chosen, Path(out or f"results/{protocol}"), seeds or chosen.seeds, only, data_root)
+    made = Reproduction(what, chosen, Path(out or f"results/{protocol}"), seeds, only, data_root)
     jobs = made.jobs(part)
     failed: dict[str, str] = {}
     if dry_run:
