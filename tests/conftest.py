@@ -77,3 +77,18 @@ def shared_data(name: str) -> Path:
     if not file.exists():
         pytest.skip(f"the shared data file {name} is not beside this checkout")
     return file
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs to report on: Baseline and PCL with two seeds each, really trained for three epochs."""
+    from coterie.recipe import from_options
+    from coterie.train import train
+
+    root = tmp_path_factory.mktemp("runs")
+    data = {"class_path": "tests.test_report.hostile", "init_args": {"limit": 10}}
+    for method in ("Baseline", "PCL"):
+        for seed in (0, 1):
+            options = {"model": "resnet8", "epochs": 3, "batch": 50, "data": data, "method": method, "seed": seed}
+            train(from_options(options), root / f"{method}-{seed}")
+    return root

@@ -102,7 +102,7 @@ def test_methods_and_models() -> None:
         (["train", "--method", "torch.nn.Linear"], "is not a Method"),
         (["train", "--method", "nowhere.Own"], "nowhere"),
         (["train", "--cut", "stage9", "--model", "resnet8"], "Good cuts: "),
-        (["train", "--model", "resnet8", "--batch", "5000"], "larger than the 1000 training images"),
+        (["train", "--model", "resnet8", "--batch", "5000"], "larger than the 600 training images"),
         (["train", "--data", "cifar100", "--data.root", "nowhere"], "nowhere"),
         (["train", "--ramp_up", "80"], "fraction"),
         (["evaluate", "nope"], "nope is not a run directory"),

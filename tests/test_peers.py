@@ -251,7 +251,7 @@ def test_other_bad_input() -> None:
         def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
             return super().forward(x), x
 
-    with pytest.raises(InputError, match="gave tuple: wrap it"):
+    with pytest.raises(InputError, match="gave a tuple of 2: wrap it"):
         coterie.PeerNet(Tuple, 2)
 
 

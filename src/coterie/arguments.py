@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,18 @@ def parse(parser: ArgumentParser, arguments: list[str], defaults: bool = True) -
         return parser.parse_args(_normalise(parser, arguments), defaults=defaults)
     except (argparse.ArgumentError, TypeError, ValueError) as error:
         raise _explain(parser, str(error)) from None
+
+
+def add_command(parser: ArgumentParser, command: Callable[..., None]) -> None:
+    """The arguments of a command from its signature; a list takes several words, `--output` is also `-o`."""
+    parser.add_function_arguments(command, as_positional=True)
+    for action in parser._actions:
+        if not action.option_strings and getattr(action, "_typehint", None) == list[str]:
+            action.nargs, action.metavar = "+", action.dest.upper()
+            action._typehint = str  # type: ignore[attr-defined]  # of each word
+        if action.dest == "output":
+            action.option_strings = ["-o", *action.option_strings]
+            parser._option_string_actions["-o"] = action
 
 
 def parse_object(parser: ArgumentParser, options: dict[str, Any], defaults: bool = True) -> Namespace:
@@ -64,8 +77,16 @@ def _explain(parser: ArgumentParser, message: str) -> InputError:
         path = re.search(r"class_path='?\\?'?([\w.]+)|class_path '([\w.]+)'", message)
         accepted = [f"{option}.{name}" for name in _accepted(path[1] or path[2])] if path else options
         return unknown("option", f"{option}.{match[1]}" if path else f"--{match[1]}", accepted)
+    if match := re.search(r"arguments are required: ([\w, ]+)\. Got value", message):  # of a class
+        missing = ", ".join(f"{option}.{name}" for name in match[1].split(", "))
+        return InputError(f"{missing} is missing: see `coterie methods`.")
     if match := re.search(r"(?:required: |[Kk]ey \"?)([\w.]+)\"?(?: is required|$)", message):
         return InputError(f"{match[1]} is missing: see --help.")
+    others = re.findall(r"Import path.* does not correspond to a subclass of (\w+)", message)
+    if others and len(others) == max(1, len(re.findall(r"^ +- ", message, re.M))):  # all types that were tried
+        named = re.search(r"Given value: (\S+)|Import path (\S+) does", message)
+        name = (named[1] or named[2]) if named else "what was named"
+        return InputError(f"{option}: {name} is not a subclass of {' or '.join(others)}.")
     if match := re.search(r"File does not exist: '?([^'\n]+)", message):
         return InputError(f"{option}: there is no file {Path(match[1]).name}.")
     if "Expected a" in message and (
@@ -97,8 +118,9 @@ def _known(parser: ArgumentParser, key: str) -> list[str]:
     from jsonargparse._typehints import get_all_subclass_paths
 
     action: Any = next(a for a in parser._actions if a.dest == key)
-    names = [path.rpartition(".")[2] for path in get_all_subclass_paths(action._typehint)]
-    return sorted(name for name in names if name not in ("Method", "Data", "InMemory", "Cifar", "Schedule"))
+    paths = [p for p in get_all_subclass_paths(action._typehint) if not p.startswith("torch.utils.data")]
+    bases = ("Method", "Data", "InMemory", "Loaded", "Cifar", "Schedule")
+    return sorted(name for name in (path.rpartition(".")[2] for path in paths) if name not in bases)
 
 
 def _accepted(class_path: str) -> list[str]:

@@ -2,13 +2,58 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 from . import __version__
-from .errors import InputError, unknown
+from .errors import Failure, InputError, Stopped, unknown
+
+
+def cuts(
+    model: str,
+    classes: int = 10,
+    size: str | None = None,
+    peers: int = 3,
+    model_options: dict[str, Any] | None = None,
+    json: bool = False,
+) -> None:
+    """Where a network can be cut, what is shared and what it costs.
+
+    Args:
+        model: the network; see `coterie models`.
+        classes: how many.
+        size: of the images, as 224 or 3x224x224; by default what the network declares, or 3x32x32.
+        peers: for the costs of training.
+        model_options: further options of the network.
+        json: print JSON.
+    """
+    from .cuts import describe_cuts
+    from .models import factory
+    from .peers import example_for
+    from .report.tables import print_cuts
+
+    shape = _image_shape(size) if size is not None else None
+    make = factory(model, classes, shape[0] if shape else 3, model_options, shape[1:] if shape else None)
+    network = make()
+    found = describe_cuts(model, network, example_for(network, shape), peers)
+    print_json(found) if json else print_cuts(found)
+
+
+def _image_shape(size: str) -> tuple[int, int, int]:
+    """'224' or '3x224x224'."""
+    try:
+        sides = [int(side) for side in size.lower().split("x")]
+    except ValueError:
+        sides = []
+    if len(sides) == 1:
+        sides = [3, *sides, *sides]
+    if len(sides) != 3 or min(sides) < 1:
+        raise InputError(f"--size is a side or CxHxW, as 224 or 3x224x224, not '{size}'.")
+    return sides[0], sides[1], sides[2]
 
 
 def demo(out: str = "coterie-demo", seeds: int = 3) -> None:
@@ -113,10 +158,46 @@ def reproduce(
         format,
         into,
     )
-    for name, reason in failed.items():
-        print(f"coterie: {name} failed: {reason}", file=sys.stderr)
     if failed:
-        sys.exit(1)
+        reasons = "; ".join(f"{name} failed: {reason}" for name, reason in failed.items())
+        raise Failure(f"{reasons}; the same command tries again.")
+
+
+def report(
+    runs: list[str],
+    output: str | None = None,
+    text: bool = False,
+    format: Literal["markdown", "csv", "latex"] | None = None,
+    watch: bool = False,
+) -> None:
+    """One page that shows what happened: tables, curves, costs, mistakes.
+
+    Args:
+        runs: run directories, or directories that contain some.
+        output: the file to write; by default report.html.
+        text: print the tables here instead.
+        format: write the tables for a paper instead, to the file or here.
+        watch: write the page again whenever the runs have something new, until interrupted.
+    """
+    from .report import formats, page
+
+    if text + (format is not None) + watch > 1:
+        raise InputError("--text, --format and --watch exclude each other: choose one.")
+    paths, file = [Path(run) for run in runs], Path(output or "report.html")
+    if watch:
+        print(f"{file} follows {', '.join(runs)}; Ctrl-C ends this.", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            page.watch(paths, file)
+        return
+    if text:
+        formats.print_report(page.compose(paths))
+    elif format is not None and output is None:
+        print(formats.written(page.compose(paths), format), end="")
+    elif format is not None:
+        page.save(file, formats.written(page.compose(paths), format))
+    else:
+        page.write(paths, file)
+        print(f"{file}: open it in a browser; it needs nothing else.")
 
 
 def train(arguments: list[str]) -> None:
@@ -132,26 +213,113 @@ def train(arguments: list[str]) -> None:
         raise InputError("--out is missing: name the directory for this run.")
     made = recipe.from_namespace(parser, config, given)
     run(made, Path(config.out), made.method_class.__name__)
-    print(f"{config.out}: trained; `coterie evaluate {config.out}` shows every predictor.")
+    if os.environ.get("RANK", "0") == "0":  # torchrun starts many
+        print(f"{config.out}: trained; `coterie evaluate {config.out}` shows every predictor.")
+
+
+def data(arguments: list[str]) -> None:
+    """Fetch a data set (`data cifar100`) or look into one (`data inspect NAME_OR_FOLDER`)."""
+    from .data import available, find
+    from .data.cifar import Cifar
+
+    names = {name: found for name, found in available().items() if issubclass(found, Cifar)}
+    what, *rest = arguments or ["--help"]
+    if what in ("-h", "--help"):
+        print(
+            "usage: coterie data NAME [--root DIR] [--url URL]      fetch one of: " + ", ".join(names) + "\n"
+            "       coterie data inspect NAME_OR_FOLDER [OPTIONS]   what is in a set; --help shows its options"
+        )
+    elif what == "inspect":
+        if not rest or rest[0].startswith("-"):
+            raise InputError("Name what to inspect: `coterie data inspect NAME_OR_FOLDER`.")
+        source, preset = find(rest[0])
+        _inspect(source, preset, rest[1:])
+    elif what in names:
+        from .data.fetch import fetch
+
+        def fetched(root: str = "data", url: str | None = None) -> None:
+            """Fetch the official release, checksummed.
+
+            Args:
+                root: where to put it.
+                url: a mirror of the official archive.
+            """
+            print(fetch(names[what], Path(root), url))
+
+        _call(f"data {what}", fetched, rest)
+    else:
+        raise unknown("data set to fetch", what, [*names, "inspect"])
+
+
+def _inspect(source: Any, preset: dict[str, Any], arguments: list[str]) -> None:
+    from jsonargparse import ArgumentParser
+
+    from .arguments import parse
+    from .data import inspect
+    from .report.tables import print_data
+
+    def look(views: int = 3, images: int = 8, sheet: str = "contact-sheet.png", json: bool = False) -> None:
+        """Counts per class, sizes, bad files, duplicates between splits, and a sheet of views.
+
+        Args:
+            views: how many views of each image the sheet shows.
+            images: how many images it shows.
+            sheet: the PNG file to write.
+            json: print JSON.
+        """
+        if min(views, images) < 1:
+            raise InputError("--views and --images must be at least 1.")
+        made.load()
+        found = inspect.inspect(made)
+        Path(sheet).parent.mkdir(parents=True, exist_ok=True)
+        inspect.contact_sheet(made, views, images).save(sheet, "PNG")
+        found["sheet"] = sheet
+        print_json(found) if json else print_data(found)
+
+    parser = ArgumentParser(prog="coterie data inspect", exit_on_error=False, description=_summary(look))
+    parser.add_function_arguments(look)
+    own = parser.add_class_arguments(source, "data", skip=set(preset))
+    config = parse(parser, _prefixed(arguments, [name.partition(".")[2] for name in own]))
+    made = source(**preset, **vars(config.pop("data", None) or type(config)()))
+    look(**vars(config))
+
+
+def _prefixed(arguments: list[str], names: list[str]) -> list[str]:
+    """The set's own options may be written without the `data.` that `coterie train` needs."""
+    return [
+        f"--data.{a[2:]}" if a[:2] == "--" and a[2:].partition("=")[0].replace("-", "_") in names else a
+        for a in arguments
+    ]
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "train": train,
+    "data": data,
     "evaluate": evaluate,
     "reproduce": reproduce,
+    "report": report,
     "methods": methods,
     "models": models,
+    "cuts": cuts,
 }
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The entry point: bad input gives one sentence and exit code 2."""
+    """The entry point: an early end gives one sentence and its exit code."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a user's own package in the working directory, as `python -m` finds it
     try:
         _run(sys.argv[1:] if arguments is None else arguments)
     except InputError as error:
         print(f"coterie: {error}", file=sys.stderr)
         sys.exit(2)
+    except Failure as error:
+        print(f"coterie: {error}", file=sys.stderr)
+        sys.exit(1)
+    except Stopped as error:
+        print(f"coterie: {error}", file=sys.stderr)
+        sys.exit(75)  # EX_TEMPFAIL: try again
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
@@ -169,16 +337,21 @@ def _run(arguments: list[str]) -> None:
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     command = COMMANDS[name]
-    if command is train:
-        train(rest)
-        return
+    if command in (train, data):
+        command(rest)
+    else:
+        _call(name, command, rest)
+
+
+def _call(name: str, command: Callable[..., None], arguments: list[str]) -> None:
+    """Run a command whose options are its signature."""
     from jsonargparse import ArgumentParser
 
-    from .arguments import parse
+    from .arguments import add_command, parse
 
     parser = ArgumentParser(prog=f"coterie {name}", exit_on_error=False, description=_summary(command))
-    parser.add_function_arguments(command, as_positional=True)
-    config = parse(parser, rest)
+    add_command(parser, command)
+    config = parse(parser, arguments)
     command(**vars(parser.instantiate(config)))
 
 

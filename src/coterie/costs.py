@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,18 +27,50 @@ def layer_macs(module: nn.Module, output: Tensor) -> int:
 
 def macs(module: nn.Module, shape: tuple[int, ...]) -> int:
     """Multiply-adds of one image of this shape; what runs once is counted once."""
-    counted = 0
+    reference = next(module.parameters())
+    image = torch.zeros(1, *shape, device=reference.device, dtype=reference.dtype)
+    return sum(macs_by_layer(module, image).values())
+
+
+def macs_by_layer(module: nn.Module, image: Tensor) -> dict[str, int]:
+    """Multiply-adds per image of each layer by its name."""
+    counted: dict[str, int] = {}
+
+    def count(name: str, layer: nn.Module, args: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and (macs := layer_macs(layer, output)):
+            counted[name] = counted.get(name, 0) + macs
+
+    handles = [part.register_forward_hook(partial(count, name)) for name, part in module.named_modules()]
+    try:
+        with evaluating(module):
+            module(image.clone())
+    finally:
+        for handle in handles:
+            handle.remove()
+    return counted
+
+
+def training_macs(method: nn.Module, shape: tuple[int, ...], views: int, classes: int) -> float:
+    """Multiply-adds of one training step for each image of its batch.
+
+    What is trained through counts three times, a backward pass being two forward passes; what only teaches
+    (a mean teacher, a frozen network) counts once. Runs a real step of the method, without an optimiser:
+    batch-norm statistics move.
+    """
+    counted, batch = 0.0, 2
 
     def count(layer: nn.Module, args: Any, output: Any) -> None:
         nonlocal counted
-        if isinstance(output, Tensor):
-            counted += layer_macs(layer, output)
+        if isinstance(output, Tensor) and output.dim():
+            passes = 3 if output.requires_grad else 1
+            counted += passes * layer_macs(layer, output) * len(output) / batch
 
-    handles = [part.register_forward_hook(count) for part in module.modules()]
-    reference = next(module.parameters())
+    handles = [part.register_forward_hook(count) for part in method.modules()]
+    device = next(method.parameters()).device
+    inputs = [torch.randn(batch, *shape, device=device) for _ in range(views)]
+    labels = torch.arange(batch, device=device) % classes
     try:
-        with evaluating(module):
-            module(torch.zeros(1, *shape, device=reference.device, dtype=reference.dtype))
+        method(inputs if views > 1 else inputs[0], labels, 0)
     finally:
         for handle in handles:
             handle.remove()

@@ -68,7 +68,7 @@ class Trace:
             handles += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
         try:
             with evaluating(model):
-                self.output = model(example)
+                self.output = model(example.clone())  # some change their input in place
         finally:
             for handle in handles:
                 handle.remove()
@@ -127,7 +127,11 @@ class Trace:
     def _before(self, owner: str, cut: str, border: int, shared: list[str]) -> None:
         for child, module in self.modules[owner].named_children():
             name = f"{owner}.{child}" if owner else child
-            if name == cut or name not in self.spans:  # the branch begins here, or it never runs
+            if name not in self.spans:  # it never runs; a list of parameters belongs to its owner
+                if isinstance(module, (nn.ParameterList, nn.ParameterDict)):
+                    shared.append(name)
+                continue
+            if name == cut:  # the branch begins here
                 continue
             first, last = self.spans[name]
             if cut.startswith(f"{name}."):
@@ -146,21 +150,43 @@ class Trace:
         children = (f"{name}.{child}" for child, _ in self.modules[name].named_children())
         return [part for child in children if child in self.spans for part in self._called_parts(child)]
 
-    def last_linear(self) -> str | None:
-        """The classifier: the last `Linear` to run, if it gives the logits."""
-        linear = [n for n in self.calls if isinstance(self.modules[n], nn.Linear)]
-        if not linear:
-            return None
-        last = max(linear, key=lambda n: self.calls[n][-1][0])
-        return last if self.shapes[last][-1] == self.output.shape[-1] else None
+    def classifier(self) -> str | None:
+        """The last layer to run that gives the logits: a `Linear`, or a 1x1 convolution."""
+
+        def gives_logits(name: str) -> bool:
+            layer, shape = self.modules[name], self.shapes.get(name, torch.Size())
+            if isinstance(layer, nn.Linear):
+                return shape[-1:] == self.output.shape[-1:]
+            return (
+                isinstance(layer, nn.Conv2d)
+                and shape[1:2] == self.output.shape[1:]
+                and layer.kernel_size == (1, 1)
+            )
+
+        layers = [name for name in self.calls if gives_logits(name)]
+        return max(layers, key=lambda n: self.calls[n][-1][0]) if layers else None
+
+    def feature_module(self) -> str | None:
+        """The module whose input is the pooled feature: what the network declares, else its classifier."""
+        declared: str | None = getattr(self.model, "feature_module", None)
+        return declared or self.classifier()
 
     def last_map(self, after: str | None) -> str | None:
-        """The module that gives the last spatial tensor, (B, C, H, W) with more than one pixel, after a cut."""
+        """The module that gives the last spatial tensor, (B, C, H, W) with more than one pixel, after a cut.
+
+        It comes before the classifier, and not from within a module that gives tokens: those are attention maps.
+        """
         border = self.calls[after][0][0] if after else -1
+        classifier = self.feature_module()
+        end = self.calls[classifier][-1][0] if classifier in self.calls else self.spans[""][1]
         maps = [
             name
             for name, shape in self.shapes.items()
-            if len(shape) == 4 and shape[-1] * shape[-2] > 1 and self.calls[name][0][0] >= border and name
+            if len(shape) == 4
+            and shape[-1] * shape[-2] > 1
+            and self.calls[name][0][0] >= border
+            and self.calls[name][-1][1] < end
+            and not any(len(self.shapes.get(owner, ())) == 3 for owner in _ancestors(name))
         ]
         return max(maps, key=lambda n: self.calls[n][-1][1]) if maps else None
 

@@ -1,8 +1,9 @@
-"""What a user did wrong, in one sentence that says what to do about it."""
+"""Why a command ended early, in one sentence that says what to do about it."""
 
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
 
 
@@ -10,10 +11,24 @@ class InputError(Exception):
     """Bad input. The command line prints the message alone and exits with code 2."""
 
 
+class Failure(Exception):
+    """What went wrong though the input was good: a full disk, a loss that is no number. Exit code 1."""
+
+
+class Stopped(Exception):
+    """A signal asked the run to stop; it was saved, and the same command continues it. Exit code 75."""
+
+
+def warn(message: str) -> None:
+    """Tell the user of something that does not stop the work."""
+    print(f"coterie: warning: {message}", file=sys.stderr, flush=True)
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """`There is no <kind> 'name'`, with the nearest known name or, failing that, all of them."""
     names = list(known)
     lower = {n.lower(): n for n in names}
     near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
-    hint = f"did you mean '{lower[near[0]]}'?" if near else f"there is: {', '.join(names)}."
+    all_of_them = f"there is: {', '.join(names)}." if len(names) <= 40 else f"none of the {len(names)} is near it."
+    hint = f"did you mean '{lower[near[0]]}'?" if near else all_of_them
     return InputError(f"There is no {kind} '{name}'; {hint}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from .costs import macs, parameters
 from .cutting import evaluating
-from .errors import InputError
 from .methods import Method
 from .recipe import from_file
 from .run import Run
@@ -32,18 +31,27 @@ class Scores:
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
         logits = logits.float()
-        nll = F.cross_entropy(logits, labels, reduction="sum")
+        nll = F.cross_entropy(logits, labels, reduction="none").double().sum()
         top = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
         right = top[:, 0].float()
         confidence = logits.softmax(1).amax(1)
-        sums = torch.stack([right.sum(), top.float().sum(), nll]).double()
+        sums = torch.stack([right.sum().double(), top.sum().double(), nll])
         # Bin (k/n, (k+1)/n]: confidence, correctness and count of each.
         place = (confidence * BINS).ceil().long().clamp(1, BINS) - 1
         bins = torch.zeros(3, BINS, dtype=torch.float64, device=logits.device)
         bins.index_add_(1, place, torch.stack([confidence, right, torch.ones_like(right)]).double())
+        self.merge(len(labels), sums, bins)
+
+    def read(self) -> tuple[int, Tensor, Tensor]:
+        """The sums, no longer on the device, for another process."""
+        assert self.sums is not None and self.bins is not None
+        return self.count, self.sums.cpu(), self.bins.cpu()
+
+    def merge(self, count: int, sums: Tensor, bins: Tensor) -> None:
+        """Add what a process has counted."""
+        self.count += count
         self.sums = sums if self.sums is None else self.sums + sums
         self.bins = bins if self.bins is None else self.bins + bins
-        self.count += len(labels)
 
     def result(self) -> dict[str, float]:
         """Percent of errors in the first and in the first five guesses, NLL, expected calibration error."""
@@ -55,16 +63,21 @@ class Scores:
 
 
 def evaluate(
-    method: Method, batches: Iterable[tuple[Tensor, Tensor]], device: torch.device | str = "cpu"
+    method: Method,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    device: torch.device | str = "cpu",
+    gather: Callable[[Any], list[Any]] = lambda mine: [mine],
 ) -> dict[str, Any]:
     """Every predictor of a method on labelled images; its training mode is left as it was.
 
+    Where several processes evaluate, each a part of the images, `gather` gives what all of them have counted.
+
     Beside the scores: `diversity`, the branch variance of Fig. 4, which is the L2 distance between the softmax
     outputs of two peers, averaged over pairs and images; and `agreement`, how often two peers name one class.
+    Both are taken over every two branches, as Fig. 4 does, a leader (OKDDip) among them.
     """
     scores: dict[str, Scores] = {}
     spread: dict[str, list[Tensor]] = {}
-    count = 0
     with evaluating(method):
         for images, labels in batches:
             images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
@@ -75,10 +88,19 @@ def evaluate(
                 peers = [z for name, z in logits.items() if name.removeprefix(kind).isdigit()]
                 if len(peers) > 1:
                     spread.setdefault(kind, []).append(_spread(torch.stack(peers)))
-            count += len(labels)
+    mine = (
+        {name: s.read() for name, s in scores.items()},
+        {k: torch.stack(parts).sum(0).cpu() for k, parts in spread.items()},
+    )
+    scores, spread = {}, {}
+    for counted, spreads in gather(mine):
+        for name, sums in counted.items():
+            scores.setdefault(name, Scores()).merge(*sums)
+        for kind, sums in spreads.items():
+            spread.setdefault(kind, []).append(sums)
     diversity, agreement = {}, {}
     for kind, parts in spread.items():
-        diversity[kind], agreement[kind] = (torch.stack(parts).sum(0) / count).tolist()
+        diversity[kind], agreement[kind] = (torch.stack(parts).sum(0) / scores[f"{kind}1"].count).tolist()
     return {
         "predictors": {name: score.result() for name, score in scores.items()},
         "deployed": method.deployed,
@@ -99,10 +121,8 @@ def _spread(logits: Tensor) -> Tensor:
 def of_run(directory: Path) -> dict[str, Any]:
     """Every predictor of a trained run on its test set, with what each one costs."""
     recipe = from_file(directory / "config.yaml")
-    method, run = recipe.build(), Run(directory)
+    method, run = recipe.build(fresh=False), Run(directory)
     epochs = run.restore(method)
-    if epochs == 0:
-        raise InputError(f"{directory} holds no checkpoint yet: train it first.")
     device = recipe.torch_device()
     result = evaluate(method.to(device), recipe.data.test_batches(1000), device)
     for name, network in method.predictors().items():

@@ -13,9 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
+def widen(values: Tensor) -> Tensor:
+    """Half precision as float32, anything wider as it is."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
 def _log_softmax(logits: Tensor) -> Tensor:
-    wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-    return F.log_softmax(wide, dim=-1)
+    return F.log_softmax(widen(logits), dim=-1)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -48,6 +52,21 @@ def distil_others(teachers: Tensor, students: Tensor, temperature: float) -> Ten
     pairs = distil(teachers, students.unsqueeze(0), temperature)  # (l, j)
     others = 1.0 - torch.eye(m, device=pairs.device, dtype=pairs.dtype)
     return (pairs * others).sum() / (m - 1)
+
+
+def contrast(similarities: Tensor, labels: Tensor) -> Tensor:
+    """Supervised contrast of (..., B, B) similarities, row = anchor: -> (...).
+
+    Minus the mean over anchors of the mean over positives, which are the other images of the anchor's class, of
+    log softmax over all other images. An anchor without a positive is left out; without any the result is 0.
+    """
+    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    positive = (labels[:, None] == labels) & ~itself
+    lowest = torch.finfo(similarities.dtype).min  # and not -inf, whose gradient is NaN in a batch of one
+    log_p = _log_softmax(similarities.masked_fill(itself, lowest)).masked_fill(~positive, 0.0)
+    anchors = positive.any(1)
+    per_anchor = log_p.sum(-1) / positive.sum(1).clamp(min=1)
+    return -per_anchor.sum(-1) / anchors.sum().clamp(min=1)
 
 
 def ramp_up(epoch: float, length: float, weight: float = 1.0) -> float:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
 
-from .cutting import Split, Trace, evaluating
+from .cutting import Split, Trace, evaluating, shared_parameters
 from .errors import InputError
+from .taps import Tap, Taps
+from .trunk import Trunk, scaled_gradients
 
 Factory = Callable[[], nn.Module]
 
@@ -45,6 +45,8 @@ class PeerNet(nn.Module):
         example: a batch of inputs for the dry run; without one, the input the network declares
             (timm's `default_cfg`), else 3x32x32, else 3x224x224.
         keep: when copying a module, keep its weights in every branch (for fine-tuning).
+        checkpoint_activations: recompute the shared modules in the backward pass instead of keeping what is
+            inside them: less memory, the same gradients.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class PeerNet(nn.Module):
         example: Tensor | None = None,
         *,
         keep: bool = False,
+        checkpoint_activations: bool = False,
     ) -> None:
         super().__init__()
         if isinstance(make_model, Sequence):
@@ -66,9 +69,10 @@ class PeerNet(nn.Module):
                 raise InputError(f"A network needs at least one peer, not {peers}.")
             makers = [make_model] * peers
         models = [_make(maker) for maker in makers]
-        example = _example(models[0]) if example is None else example
-        traces = [_trace(model, example) for model in models]
+        example = example_for(models[0]) if example is None else example
+        traces = [trace_logits(model, example) for model in models]
         self.num_classes = _same_classes(traces)
+        self.input_shape = example.shape[1:]
         self.split: Split | None = traces[0].split(cut) if cut is not None else None
         if isinstance(make_model, nn.Module) and not keep:
             for model in models[1:]:
@@ -77,8 +81,13 @@ class PeerNet(nn.Module):
             for model in models[1:]:
                 _share(models[0], model, self.split)
         self.peers = nn.ModuleList(models)
-        self._taps = [_Taps(model, trace, cut) for model, trace in zip(models, traces, strict=True)]
-        self._fragile: frozenset[str] = frozenset()
+        self.checkpoint_activations = checkpoint_activations
+        self._compiled: Callable[[list[Tensor]], list[Any]] | None = None
+        self._trunk = Trunk(models[0], self.split, example) if self.split is not None else None
+        self._taps = [Taps(model, trace, cut) for model, trace in zip(models, traces, strict=True)]
+        for taps in self._taps:
+            taps.trunk.copies = self._trunk is not None and self._trunk.output_changes
+        self._changes_input = False
         self.shapes = self._check(example)
 
     @property
@@ -86,80 +95,79 @@ class PeerNet(nn.Module):
         """m, the number of peers."""
         return len(self.peers)
 
-    def forward(self, views: Tensor | Sequence[Tensor], joint: bool = False) -> Peers:
+    def forward(self, views: Tensor | Sequence[Tensor], joint: bool = False, trunk_gradient: float = 1.0) -> Peers:
         """Run every peer: on one view for all, the shared modules once; or on m views, one per peer.
 
         With `joint`, the shared modules see the m views as one batch (one set of batch-norm statistics).
+        What the trunk's parameters receive in the backward pass is multiplied with `trunk_gradient`.
         """
-        if isinstance(views, Tensor):
-            each, one_trunk = [views] * self.size, self.split is not None and self.size > 1
+        if trunk_gradient != 1.0 and self.split is not None:
+            # Not compiled: the stand-ins for the parameters are new ones in every step.
+            compiled, self._compiled = self._compiled, None
+            try:
+                with scaled_gradients(self, shared_parameters(self.peers[0], self.split), trunk_gradient):
+                    return self.forward(views, joint)
+            finally:
+                self._compiled = compiled
+        one_view = isinstance(views, Tensor)
+        each = [views] * self.size if isinstance(views, Tensor) else list(views)
+        if len(each) != self.size:
+            raise InputError(f"{self.size} peers need {self.size} views or one for all, not {len(each)}.")
+        if self._changes_input:
+            each = [view.clone() for view in each]
+        joint = joint and not one_view and self._trunk is not None
+        if joint or (self._trunk is not None and (self.checkpoint_activations or (one_view and self.size > 1))):
+            computed = self._through_trunk(each, once=joint or one_view, joint=joint)
         else:
-            each, one_trunk = list(views), joint and self.split is not None
-            if len(each) != self.size:
-                raise InputError(f"{self.size} peers need {self.size} views or one for all, not {len(each)}.")
-        logits = []
-        with (
-            self._trunk_once(each if not isinstance(views, Tensor) else None) if one_trunk else _nothing() as turn
-        ):
-            for j, (peer, view) in enumerate(zip(self.peers, each, strict=True)):
-                turn(j)
-                logits.append(peer(view))
-        taken = [taps.take() for taps in self._taps]
-        features, maps, trunks = zip(*taken, strict=True)
+            computed = (self._compiled or self._run)(each)
+        logits, features, maps, trunks = zip(*computed, strict=True)
         trunk = tuple(t for t in trunks if t is not None)
-        return Peers(torch.stack(logits), features, maps, trunk[:1] if isinstance(views, Tensor) else trunk)
+        return Peers(torch.stack(logits), features, maps, trunk[:1] if one_view else trunk)
 
-    @contextmanager
-    def _trunk_once(self, joint_views: list[Tensor] | None = None) -> Iterator[Callable[[int], None]]:
-        """While this lasts each shared module runs once: later peers are handed what it gave the first.
-
-        Yields a function to call with j before peer j runs.
+    def compile_peers(self, **options: Any) -> None:
+        """From now on all peers run as one graph made by `torch.compile` (its options are taken), on one view
+        as on m, without a break. Copies, such as mean teachers, are compiled by their own call.
         """
-        assert self.split is not None
-        modules = {name: self.peers[0].get_submodule(name) for name in self.split.calls}
-        memo = {name: _Memo(module, name in self._fragile) for name, module in modules.items()}
-        for name, module in modules.items():
-            module._call_impl = memo[name]  # type: ignore[method-assign]  # what Module.__call__ looks up
-        try:
-            if joint_views is not None:
-                self._run_trunk(torch.cat(joint_views))
-                for kept in memo.values():
-                    kept.slices = len(joint_views)
+        if self.checkpoint_activations:
+            raise InputError(
+                "A compiler chooses by itself what to recompute: leave out checkpoint_activations or compile."
+            )
+        self._compiled = torch.compile(self._run, **{"fullgraph": True, **options})
 
-            def turn(j: int) -> None:
-                for kept in memo.values():
-                    kept.rewind(j)
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles are not compiled: the graph belongs to these very modules."""
+        return {**super().__getstate__(), "_compiled": None}
 
-            yield turn
-        finally:
-            for module in modules.values():
-                del module._call_impl
+    def _run(self, views: list[Tensor]) -> list[Any]:
+        """Each peer on its view: (logits, feature, map, trunk output) of each."""
+        computed = []
+        for j, (peer, taps, view) in enumerate(zip(self.peers, self._taps, views, strict=True)):
+            if self._trunk is not None:
+                self._trunk.turn(j)
+            taps.open()
+            logits = peer(view)
+            computed.append((logits, *taps.take()))
+        return computed
 
-    def _run_trunk(self, view: Tensor) -> None:
-        assert self.split is not None
-        cut = self.peers[0].get_submodule(self.split.cut)
-
-        def stop(module: nn.Module, args: Any) -> None:
-            raise _TrunkDone
-
-        handle = cut.register_forward_pre_hook(stop, prepend=True)
-        try:
-            self.peers[0](view)
-        except _TrunkDone:
-            pass
-        finally:
-            handle.remove()
+    @torch.compiler.disable  # a compiler from outside would not see the replaced calls; ours is within
+    def _through_trunk(self, views: list[Tensor], once: bool, joint: bool) -> list[Any]:
+        assert self._trunk is not None and self.split is not None
+        compiled = self._compiled is not None and not joint
+        with self._trunk.running(once, self.checkpoint_activations, compiled):
+            if joint:
+                self._trunk.run_joint(self.peers[0], self.peers[0].get_submodule(self.split.cut), views)
+            return (self._compiled if compiled and self._compiled else self._run)(views)
 
     def _check(self, example: Tensor) -> dict[str, tuple[torch.Size | None, ...]]:
         """Assert that peers sharing one trunk run give exactly what each gives alone; learn the shapes."""
         with evaluating(self):
-            alone = [peer(example) for peer in self.peers]
-            for taps in self._taps:
-                taps.trunk.copies = taps.trunk.changed()
-                taps.take()
-            if self.split is not None and self.size > 1:
-                self._fragile = self._find_fragile(example)
-            together = self(example)
+            images = example.clone()
+            alone = []
+            for peer in self.peers:
+                alone.append(peer(images))
+                self._changes_input |= not torch.equal(images, example)
+                images = example.clone()
+            together = self(images)
         for j, expected in enumerate(alone):
             if not torch.equal(together.logits[j], expected):
                 where = f" at '{self.split.cut}'" if self.split else ""
@@ -167,130 +175,11 @@ class PeerNet(nn.Module):
                     f"Cut{where}, peer {j + 1} does not reproduce the network it was made from; "
                     "does its forward pass keep state or draw random numbers in evaluation mode?"
                 )
-        shapes = {
+        return {
             "features": tuple(None if f is None else f.shape[1:] for f in together.features),
             "maps": tuple(None if f is None else f.shape[1:] for f in together.maps),
             "trunk": tuple(t.shape[1:] for t in together.trunk),
         }
-        return shapes
-
-    def _find_fragile(self, example: Tensor) -> frozenset[str]:
-        """The shared modules whose output something outside of them changes in place.
-
-        In-place activations where a branch begins, or `x += ...` in a forward method, would corrupt what the
-        other peers are handed: they get copies of these.
-        """
-        assert self.split is not None
-        versions: dict[str, tuple[Tensor, int]] = {}
-        fragile: set[str] = set()
-
-        def note_changes() -> None:
-            fragile.update(name for name, (t, version) in versions.items() if t._version != version)
-
-        handles = []
-        for name in self.split.calls:
-
-            def enter(module: nn.Module, args: Any) -> None:
-                note_changes()
-
-            def leave(module: nn.Module, args: Any, output: Any, name: str = name) -> None:
-                # What a shared module does to an earlier output is done once and harms nobody.
-                for other, (t, _) in versions.items():
-                    versions[other] = (t, t._version)
-                if isinstance(output, Tensor):
-                    versions[name] = (output, output._version)
-
-            module = self.peers[0].get_submodule(name)
-            handles += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
-        self.peers[0](example)
-        note_changes()
-        self._taps[0].take()
-        for handle in handles:
-            handle.remove()
-        return frozenset(fragile)
-
-
-class _Memo:
-    """Stands in for a shared module's call: runs it for the first peer, hands the outputs to the others."""
-
-    def __init__(self, module: nn.Module, fragile: bool) -> None:
-        self.run = type(module)._call_impl.__get__(module)
-        self.fragile = fragile
-        self.outputs: list[Any] = []
-        self.next = 0
-        self.peer = 0
-        self.slices = 1
-
-    def rewind(self, peer: int) -> None:
-        self.next, self.peer = 0, peer
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.next == len(self.outputs):
-            self.outputs.append(self.run(*args, **kwargs))
-        output = self.outputs[self.next]
-        self.next += 1
-        if self.slices > 1:
-            output = tree_map_only(Tensor, self._slice, output)
-        return tree_map_only(Tensor, Tensor.clone, output) if self.fragile else output
-
-    def _slice(self, output: Tensor) -> Tensor:
-        return output.chunk(self.slices)[self.peer] if output.dim() and len(output) % self.slices == 0 else output
-
-
-class _TrunkDone(Exception):
-    pass
-
-
-@contextmanager
-def _nothing() -> Iterator[Callable[[int], None]]:
-    yield lambda j: None
-
-
-class _Tap:
-    """A hook that keeps the tensor passing by: a module's input or its output."""
-
-    def __init__(self, of_input: bool) -> None:
-        self.of_input = of_input
-        self.copies = False  # where the tensor is changed in place after it has passed
-        self.value: Tensor | None = None
-        self.version = 0
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any = None) -> None:
-        value = args[0] if self.of_input else output
-        self.value = value.clone() if self.copies else value
-        self.version = self.value._version
-
-    def changed(self) -> bool:
-        return self.value is not None and self.value._version != self.version
-
-
-class _Taps:
-    """The one place where features, maps and trunk outputs are taken from a peer."""
-
-    def __init__(self, model: nn.Module, trace: Trace, cut: str | None) -> None:
-        classifier = getattr(model, "feature_module", None) or trace.last_linear()
-        self.feature = self._tap(model, classifier, of_input=True)
-        self.map = self._tap(model, trace.last_map(after=cut), of_input=False)
-        self.trunk = self._tap(model, cut, of_input=True)
-
-    @staticmethod
-    def _tap(model: nn.Module, name: str | None, of_input: bool) -> _Tap:
-        tap = _Tap(of_input)
-        if name is not None:
-            module = model.get_submodule(name)
-            if of_input:
-                module.register_forward_pre_hook(tap)
-            else:
-                module.register_forward_hook(tap)
-        return tap
-
-    def take(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        taken = []
-        for tap in (self.feature, self.map, self.trunk):
-            taken.append(tap.value)
-            tap.value = None  # a tap must not keep a graph alive
-        feature, map_, trunk = taken
-        return (feature.flatten(1) if feature is not None else None), map_, trunk
 
 
 def standalone(peer: nn.Module) -> nn.Module:
@@ -302,7 +191,7 @@ def standalone(peer: nn.Module) -> nn.Module:
     network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     for module in network.modules():
         for hooks in (module._forward_hooks, module._forward_pre_hooks):
-            for key in [k for k, hook in hooks.items() if isinstance(hook, _Tap)]:
+            for key in [k for k, hook in hooks.items() if isinstance(hook, Tap)]:
                 del hooks[key]
     return network
 
@@ -314,9 +203,11 @@ def _make(maker: Factory | nn.Module) -> nn.Module:
     return model
 
 
-def _example(model: nn.Module) -> Tensor:
+def example_for(model: nn.Module, shape: tuple[int, int, int] | None = None) -> Tensor:
+    """Two images of this shape, else of the network's own (timm's `default_cfg`), else 3x32x32 or 3x224x224."""
     declared = getattr(model, "default_cfg", None) or {}
     sizes = [declared["input_size"]] if "input_size" in declared else [(3, 32, 32), (3, 224, 224)]
+    sizes = sizes if shape is None else [shape]
     reference = next(model.parameters(), torch.zeros(()))
     for size in sizes:
         example = torch.randn(2, *size, device=reference.device, dtype=reference.dtype)
@@ -330,16 +221,30 @@ def _example(model: nn.Module) -> Tensor:
     raise InputError(f"{type(model).__name__} takes no image of {tried}: pass a batch of inputs as `example`.")
 
 
-def _trace(model: nn.Module, example: Tensor) -> Trace:
-    trace = Trace(model, example)
+def trace_logits(model: nn.Module, example: Tensor) -> Trace:
+    """The dry run of a network, refused if that fails or if anything but logits comes out."""
+    try:
+        trace = Trace(model, example)
+    except Exception as error:  # whatever a user's forward may raise
+        size = "x".join(map(str, example.shape[1:]))
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(
+            f"{type(model).__name__} fails on a batch of {size} images: {type(error).__name__}: {reason}"
+        ) from error
     output = trace.output
     if not isinstance(output, Tensor) or output.dim() != 2 or len(output) != len(example):
-        came = f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+        came = f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else _kind(output)
         raise InputError(
             f"{type(model).__name__} must return logits of shape (batch, classes), but gave {came}: "
             "wrap it in a module whose forward returns the logits alone."
         )
     return trace
+
+
+def _kind(output: Any) -> str:
+    if isinstance(output, dict):
+        return f"a dict with {', '.join(map(str, output))}"
+    return f"a {type(output).__name__}" + (f" of {len(output)}" if isinstance(output, (tuple, list)) else "")
 
 
 def _same_classes(traces: list[Trace]) -> int:

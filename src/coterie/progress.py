@@ -9,15 +9,27 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from .health import Watch
+
 
 class Show:
-    """Progress over the epochs of a run, with its loss terms and the time left."""
+    """Progress over the steps of a run, with its loss terms, speed, memory and the time left."""
 
-    def __init__(self, title: str, epochs: int, done: int, steps: int, console: Console | None = None) -> None:
-        self.title, self.epochs, self.steps = title, epochs, steps
-        self.console = console or Console(stderr=True)
-        self.live = self.console.is_terminal
-        self.done, self.first, self.started, self.said = done, done, time.monotonic(), 0.0
+    def __init__(
+        self,
+        title: str,
+        epochs: int,
+        per_epoch: int,
+        done: int = 0,
+        quiet: bool = False,
+        console: Console | None = None,
+    ) -> None:
+        self.title, self.epochs, self.per_epoch = title, epochs, per_epoch
+        self.console = console or Console(stderr=True, quiet=quiet)
+        self.live = self.console.is_terminal and not quiet
+        self.done = self.first = done
+        self.started = self.looked = time.monotonic()
+        self.said = 0.0
         self.bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=24),
@@ -28,7 +40,7 @@ class Show:
             disable=not self.live,
             transient=True,
         )
-        self.task = self.bar.add_task(title, total=epochs * steps, completed=done * steps, note="")
+        self.task = self.bar.add_task(title, total=epochs * per_epoch, completed=done, note="")
 
     def __enter__(self) -> Show:
         self.bar.start()
@@ -39,26 +51,43 @@ class Show:
     ) -> None:
         self.bar.stop()
 
-    def step(self) -> None:
+    def step(self, watch: Watch) -> None:
+        """A step has ended. Its numbers are read, which waits for the device, once a second or once a minute."""
+        self.done += 1
         self.bar.advance(self.task)
+        now = time.monotonic()
+        if now - self.looked < (1 if self.live else 60):
+            return
+        self.looked = now
+        note = f"{_terms(watch.means())}  {watch.images / watch.seconds:.0f} images/s"
+        self.bar.update(self.task, note=note)
+        self._say(f"step {self.done % self.per_epoch}/{self.per_epoch}  {note}")
 
     def epoch(self, record: dict[str, Any]) -> None:
         """An epoch has ended: show what it came to. Plain lines come at most every two seconds."""
-        self.done += 1
-        score = record["predictors"][record["deployed"]]["error"]
-        terms = "  ".join(f"{name} {value:.3f}" for name, value in record["terms"].items())
-        self.bar.update(self.task, note=f"error {score:.2f} %  {terms}")
-        now = time.monotonic()
-        last = self.done == self.epochs
-        if not self.live and (last or now - self.said > 2):
-            self.said = now
-            left = (now - self.started) / (self.done - self.first) * (self.epochs - self.done)
-            left_text = "done" if last else f"{_clock(left)} left"
-            self.console.print(
-                f"{self.title}  epoch {self.done}/{self.epochs}  error {score:.2f} %  {terms}  {left_text}",
-                highlight=False,
-                soft_wrap=True,
-            )
+        self.looked = time.monotonic()
+        score, spent = record["predictors"][record["deployed"]]["error"], record["time"]
+        note = f"error {score:.2f} %  {_terms(record['terms'])}  {spent['images_per_second']:.0f} images/s"
+        self.bar.update(self.task, note=note)
+        if self.done == self.epochs * self.per_epoch or self.looked - self.said > 2:
+            self.said = self.looked
+            self._say(f"{note}  {spent['memory'] / 2**30:.2f} GB")
+
+    def _say(self, note: str) -> None:
+        if self.live:
+            return
+        left = (time.monotonic() - self.started) / max(1, self.done - self.first)
+        left *= self.epochs * self.per_epoch - self.done
+        epoch = -(-self.done // self.per_epoch)
+        self.console.print(
+            f"{self.title}  epoch {epoch}/{self.epochs}  {note}  {f'{_clock(left)} left' if left else 'done'}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _terms(means: dict[str, float]) -> str:
+    return "  ".join(f"{name} {value:.3f}" for name, value in means.items())
 
 
 def _clock(seconds: float) -> str:

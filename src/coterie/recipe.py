@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -13,19 +14,28 @@ import torch
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from . import data as data_sets
 from . import methods, models
 from .arguments import parse_object
+from .cuts import default_cut
 from .data import Data
+from .data.dataset import AnyData
 from .errors import InputError
+from .finetune import start_equal
 from .methods import Method
 from .methods.pcl import PCL
 from .peers import PeerNet
+from .precision import Format
 from .schedule import Schedule, Steps
+from .track import Name as TrackerName
 
 # Imported so that the command line knows every method and data set by its short name.
 METHODS, DATA_SETS = methods.available(), data_sets.available()
+
+FREE = {"device", "compile", "accumulate", "checkpoint_every", "track", "data.root", "data.workers"}
+"""Options that say how and where a run is computed, not what: they may change when it is continued."""
 
 
 @dataclass
@@ -36,12 +46,13 @@ class Recipe:
         method: how the peers train each other; see `coterie methods`.
         model: the network; see `coterie models`.
         data: the data set.
-        peers: how many peers; methods that train a single network have one.
+        peers: how many peers; methods that train a single network have one. For whole networks also the names
+            of their models, 'resnet32,resnet20', in place of --model; the first one is deployed.
         cut: the module where the branches begin, or 'none' for whole networks; by default the network's own.
         epochs: passes over the training images.
         batch: images per step.
         optimizer: any torch optimiser.
-        schedule: the learning rate's course.
+        schedule: the learning rate's course: Steps, Cosine, or any torch scheduler, stepped per epoch.
         warmup: fraction of the training with a linearly rising learning rate.
         ramp_up: fraction of the training over which distillation weights rise (80 of 300 epochs); a method's
             own `ramp_up`, in epochs, overrides it.
@@ -49,46 +60,84 @@ class Recipe:
             method's own `beta` overrides it.
         ema: keep and report averaged weights for any method.
         model_options: further options of the network.
+        init: a safetensors file of weights that every peer starts from (fine-tuning); layers for other classes
+            start anew.
+        branch_noise: with equal starting weights, noise added to the branches of all peers but the first, in
+            standard deviations of each weight tensor.
+        checkpoint_activations: recompute the trunk in the backward pass, for less memory.
         seed: of weights, order and augmentation.
         device: where to train; 'auto' takes a GPU if there is one.
+        precision: what the forward pass computes in; weights stay float32.
+        compile: compile the peers with torch.compile.
+        accumulate: compute a batch in this many parts, for less memory.
+        clip_norm: the largest norm of all gradients together.
+        decay_norm_and_bias: weight decay also for biases and normalisation layers, as the paper has it.
+        sync_batch_norm: batch-norm sees the batches of all processes as one; needs GPUs.
+        checkpoint_every: save within an epoch after this time, such as 30s, 10min or 1h; every epoch's end is
+            saved as well, as long as that costs under one per cent of the time.
+        track: send the records on to this tracker too.
     """
 
     method: Callable[[PeerNet], Method] = PCL
     model: str = "resnet32"
-    data: Data = field(default_factory=DATA_SETS["digits"])
-    peers: int = 3
+    data: AnyData = field(default_factory=DATA_SETS["digits"])
+    peers: int | str = 3
     cut: str | None = None
     epochs: int = 300
     batch: int = 128
     optimizer: Callable[[Iterable[Any]], Optimizer] = SGD
-    schedule: Schedule = field(default_factory=Steps)
+    schedule: Schedule | Callable[[Optimizer], LRScheduler] = field(default_factory=Steps)
     warmup: float = 0.0
     ramp_up: float = 80 / 300
     ema_horizon: float = 1000 / 117300
     ema: bool = False
     model_options: dict[str, Any] = field(default_factory=dict)
+    init: str | None = None
+    branch_noise: float = 0.0
+    checkpoint_activations: bool = False
     seed: int = 0
     device: str = "auto"
+    precision: Format = "32"
+    compile: bool = False
+    accumulate: int = 1
+    clip_norm: float | None = None
+    decay_norm_and_bias: bool = True
+    sync_batch_norm: bool = False
+    checkpoint_every: str = "10min"
+    track: TrackerName | None = None
 
     def __post_init__(self) -> None:
         self.config: dict[str, Any] = {}
         self.method_class: type[Method] = PCL
         self.method_given: set[str] = set()
-        for name in ("epochs", "batch", "peers"):
+        self.models = [self.model]
+        if isinstance(self.peers, str):
+            self.models = [name.strip() for name in self.peers.split(",")]
+            self.model = self.models[0]
+        for name in ("epochs", "batch", "accumulate", *([] if isinstance(self.peers, str) else ["peers"])):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name} must be at least 1, not {getattr(self, name)}.")
+        if self.branch_noise < 0:
+            raise InputError(f"--branch_noise must not be negative, not {self.branch_noise}.")
         for name in ("warmup", "ramp_up", "ema_horizon"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(
                     f"--{name} is a fraction of the training, from 0 to 1, not {getattr(self, name)}."
                 )
 
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise InputError(f"--clip-norm must be greater than 0, not {self.clip_norm}.")
+        self.checkpoint_seconds = _seconds(self.checkpoint_every)
+
     @property
     def steps_per_epoch(self) -> int:
         return len(batches(self.data.train_size, self.batch))
 
-    def build(self) -> Method:
-        """Load the data and make the method with its peers; what depended on the data is now in `config`."""
+    def build(self, fresh: bool = True) -> Method:
+        """Load the data and make the method with its peers; what depended on the data is now in `config`.
+
+        For weights that are restored from a checkpoint anyway, `fresh=False` asks for no starting weights.
+        """
         self.data.load()
         if self.batch > self.data.train_size:
             raise InputError(
@@ -96,9 +145,7 @@ class Recipe:
                 "lower --batch."
             )
         torch.manual_seed(self.seed)
-        channels = self.data.shape[0]
-        make = models.factory(self.model, len(self.data.classes), channels, self.model_options)
-        net = PeerNet(make, self._peer_count(), self._cut(make()), example=torch.randn(2, *self.data.shape))
+        net = self._net(fresh)
         steps = self.epochs * self.steps_per_epoch
         beta = 1.0 - 1.0 / max(1.0, self.ema_horizon * steps)
         scaled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
@@ -111,20 +158,65 @@ class Recipe:
             method.keep_mean(beta)
         return method
 
+    def build_optimizer(self, method: Method) -> Optimizer:
+        """The optimiser of all that is trained."""
+        trained = [p for p in method.parameters() if p.requires_grad]
+        if self.decay_norm_and_bias:
+            return self.optimizer(trained)
+        groups: list[dict[str, Any]] = [
+            {"params": [p for p in trained if p.dim() > 1]},
+            {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
+        ]
+        return self.optimizer([group for group in groups if group["params"]])
+
     def torch_device(self) -> torch.device:
         automatic = "cuda" if torch.cuda.is_available() else "cpu"
         return torch.device(automatic if self.device == "auto" else self.device)
 
-    def _peer_count(self) -> int:
-        return 1 if self.method_class.trains == "one network" else self.peers
+    def _net(self, fresh: bool) -> PeerNet:
+        channels, *size = self.data.shape
+        classes, options = len(self.data.classes), dict(self.model_options)
+        if not fresh:
+            options.pop("pretrained", None)
+        makes = [models.factory(name, classes, channels, options, (size[0], size[1])) for name in self.models]
+        net = self._made_into_peers(makes, torch.randn(2, *self.data.shape))
+        if net.num_classes != classes:
+            raise InputError(
+                f"{self.model} gives {net.num_classes} classes, but the data has {classes}: "
+                "let its factory take num_classes."
+            )
+        if fresh and (self.init is not None or options.get("pretrained")):
+            if len(self.models) > 1:
+                raise InputError("Peers of different models cannot start from the same weights: leave out --init.")
+            start_equal(net, Path(self.init) if self.init is not None else None, self.branch_noise)
+        return net
 
-    def _cut(self, model: torch.nn.Module) -> str | None:
+    def _made_into_peers(self, makes: list[Callable[[], torch.nn.Module]], example: torch.Tensor) -> PeerNet:
+        trains, recompute = self.method_class.trains, self.checkpoint_activations
+        if isinstance(self.peers, int):
+            peers, cut = 1 if trains == "one network" else self.peers, self._cut(makes[0], example)
+            return PeerNet(makes[0], peers, cut, example, checkpoint_activations=recompute)
+        if trains != "networks":
+            what = "a single network" if trains == "one network" else "branches of one network"
+            raise InputError(
+                f"--peers names models, but {self.method_class.__name__} trains {what}: "
+                "give --peers a number and name the model with --model."
+            )
+        if self.cut not in (None, "none"):
+            raise InputError("Peers of different models share nothing: leave out --cut.")
+        return PeerNet(makes, example=example)
+
+    def _cut(self, make: Callable[[], torch.nn.Module], example: torch.Tensor) -> str | None:
         if self.cut == "none" or self.method_class.trains != "branches":
             return None
-        cut = self.cut or getattr(model, "default_cut", None)
-        if cut is None:
-            raise InputError(f"{self.model} has no default cut: name one with --cut.")
-        return str(cut)
+        return self.cut or default_cut(make(), example)
+
+
+def _seconds(duration: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h)", duration)
+    if match is None:
+        raise InputError(f"--checkpoint-every is a time such as 30s, 10min or 1h, not '{duration}'.")
+    return float(match[1]) * {"s": 1, "min": 60, "h": 3600}[match[2]]
 
 
 def batches(size: int, batch: int) -> list[slice]:
@@ -157,14 +249,32 @@ def parser(prog: str = "coterie train") -> ArgumentParser:
 def from_namespace(made: ArgumentParser, config: Namespace, given: Namespace) -> Recipe:
     """The recipe of parsed options; `given` are those that were not left to their defaults."""
     names = [f.name for f in fields(Recipe)]
-    objects = made.instantiate(config)
+    try:
+        objects = made.instantiate(_as_data(config))
+    except ValueError as error:  # where two types are tried, our own sentence is the cause
+        raise error.__cause__ if isinstance(error.__cause__, InputError) else error from None
     recipe = Recipe(**{name: objects[name] for name in names})
     plain = yaml.safe_load(made.dump(config, skip_validation=True))
-    recipe.config = {name: plain.get(name) for name in names}
-    module, _, name = config.method.class_path.rpartition(".")
-    recipe.method_class = getattr(importlib.import_module(module), name)
+    recipe.config = {name: plain.get(name) for name in names} | {"model": recipe.model}
+    recipe.method_class = import_class(config.method.class_path)
     recipe.method_given = set(vars(given.get("method.init_args") or Namespace()))
     return recipe
+
+
+def _as_data(config: Namespace) -> Namespace:
+    """The same with a `Dataset` class, if one was named, inside our `dataset`, which makes it twice."""
+    source = config.data.class_path
+    if issubclass(import_class(source), Data):
+        return config
+    options = {"source": source, "options": config.data.get("init_args", Namespace()).as_dict()}
+    adapted = config.clone()
+    adapted.data = Namespace(class_path="coterie.data.dataset.dataset", init_args=Namespace(**options))
+    return adapted
+
+
+def import_class(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
 def from_options(options: dict[str, Any]) -> Recipe:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import datetime
+import fcntl
 import json
-import os
-import platform
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-import torch
 import yaml
-from safetensors.torch import save_file
+from safetensors.torch import save
 
-from . import __version__
+from .checkpoint import Checkpoints
+from .data.inspect import contact_sheet
+from .durable import write
+from .environment import environment
 from .errors import InputError
 from .methods import Method
-from .recipe import Recipe
+from .recipe import FREE, Recipe
+from .track import Tracker, need, tracker
 
 
 class Run:
@@ -27,28 +26,57 @@ class Run:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config, self.metrics_file = path / "config.yaml", path / "metrics.jsonl"
-        self.checkpoint, self.student = path / "checkpoint.pt", path / "student.safetensors"
+        self.environment, self.student = path / "environment.json", path / "student.safetensors"
+        self.checkpoints = Checkpoints(path)
+        self.checkpoint = self.checkpoints.newest
+        self.recipe: Recipe | None = None
+        self.tracker: Tracker | None = None
+        self._lock: IO[str] | None = None
 
-    def open(self, recipe: Recipe) -> None:
-        """Make the directory, or check that it holds a run of this recipe; touches nothing otherwise."""
+    def open(self, recipe: Recipe, processes: int = 1) -> dict[str, Any] | None:
+        """Make the directory, or check that it holds a run of this recipe; returns the state to go on from.
+
+        Nothing is touched if it is refused. Until `close` no other process can open it.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file: --out must name a directory.")
-        if self.config.is_file():
-            stored = yaml.safe_load(self.config.read_text())
-            changes = [
-                f"{key} was {_show(was)}, is {_show(now)}" for key, was, now in _differences(stored, recipe.config)
-            ]
-            if changes:
-                raise InputError(
-                    f"{self.path} holds a run of another configuration ({'; '.join(changes)}): "
-                    "choose another --out, or repeat its own options to continue it."
-                )
-            return
-        if self.path.is_dir() and any(self.path.iterdir()):
+        if recipe.track is not None:
+            need(recipe.track)
+        lock = self.path / ".lock"
+        if self.path.is_dir() and not self.config.is_file() and not lock.exists() and any(self.path.iterdir()):
             raise InputError(f"{self.path} is not empty and holds no run: choose another --out.")
         self.path.mkdir(parents=True, exist_ok=True)
-        write(self.path / "environment.json", json.dumps(environment(recipe.seed), indent=2) + "\n")
+        self._lock = lock.open("a")
+        try:
+            # A record lock: it goes with the process, however that ends, and no forked worker keeps it.
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"Another process is training in {self.path}: choose another --out.") from None
+        if self.config.is_file():
+            self._compare(recipe)
+            self._same_data(recipe)
+        else:
+            contact_sheet(recipe.data, views=3, seed=recipe.seed).save(self.path / "views.png")
+            write(self.path / "data.json", json.dumps(recipe.data.described(), indent=2) + "\n")
         write(self.config, yaml.safe_dump(recipe.config, sort_keys=False))
+        self.recipe, self.checkpoints.every = recipe, recipe.checkpoint_seconds
+        state = self.checkpoints.load()
+        self._note_environment(recipe.seed, processes)
+        self._cut_metrics(state["metrics"] if state else 0)
+        self.tracker = tracker(recipe.track, self.path, recipe.config, state["epoch"] if state else 0)
+        return state
+
+    def close(self) -> None:
+        if self.tracker is not None:
+            self.tracker.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def _same_data(self, recipe: Recipe) -> None:
+        """Refuse to go on with other classes or another number of images than the run began with."""
+        file = self.path / "data.json"
+        if file.is_file() and json.loads(file.read_text()) != json.loads(json.dumps(recipe.data.described())):
+            raise InputError(f"The data is not that of {file} any more: restore it, or choose another --out.")
 
     def metrics(self) -> list[dict[str, Any]]:
         """One record per finished epoch."""
@@ -57,69 +85,57 @@ class Run:
         return [json.loads(line) for line in self.metrics_file.read_text().splitlines()]
 
     def log(self, record: dict[str, Any]) -> None:
-        with self.metrics_file.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        """Add a record. The file is replaced, not appended to: a reader never meets half a line."""
+        write(self.metrics_file, self.metrics_file.read_bytes() + json.dumps(record).encode() + b"\n")
+        if self.tracker is not None:
+            self.tracker.log(record)
 
-    def save(self, epoch: int, method: Method, optimizer: torch.optim.Optimizer) -> None:
-        """After an epoch: all that is needed to go on as if nothing had happened."""
-        state = {
-            "epoch": epoch,
-            "method": method.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "random": torch.get_rng_state(),
-        }
-        part = self.checkpoint.with_suffix(".part")
-        torch.save(state, part)
-        part.replace(self.checkpoint)
+    def save(self, state: dict[str, Any]) -> None:
+        """Keep a state together with how far the metrics went, so that no epoch is ever logged twice."""
+        assert self.recipe is not None
+        metrics = self.metrics_file.stat().st_size
+        self.checkpoints.save({**state, "metrics": metrics, "config": self.recipe.config})
 
-    def restore(self, method: Method, optimizer: torch.optim.Optimizer | None = None) -> int:
-        """Load the checkpoint, if there is one; returns the number of finished epochs."""
-        if not self.checkpoint.is_file():
-            return 0
-        state = torch.load(self.checkpoint, weights_only=True, map_location="cpu")
+    def restore(self, method: Method) -> int:
+        """Load the weights last saved; returns the number of finished epochs."""
+        state = self.checkpoints.load()
+        if state is None:
+            raise InputError(f"{self.path} holds no checkpoint yet: train it first.")
         method.load_state_dict(state["method"])
-        if optimizer is not None:
-            optimizer.load_state_dict(state["optimizer"])
-            torch.set_rng_state(state["random"])
-            lines = self.metrics_file.read_text().splitlines(keepends=True)[: state["epoch"]]
-            write(self.metrics_file, "".join(lines))  # an epoch logged but not saved will be logged again
         return int(state["epoch"])
 
     def finish(self, method: Method) -> None:
         """Write the deployable network's weights."""
-        part = self.student.with_suffix(".part")
         weights = {k: v.detach().contiguous().cpu() for k, v in method.deploy().state_dict().items()}
-        save_file(weights, part)
-        part.replace(self.student)
+        write(self.student, save(weights))
 
+    def _compare(self, recipe: Recipe) -> None:
+        stored = yaml.safe_load(self.config.read_text())
+        changes = [
+            f"{key} was {_show(was)}, is {_show(now)}"
+            for key, was, now in _differences(stored, recipe.config)
+            if key not in FREE
+        ]
+        if changes:
+            raise InputError(
+                f"{self.path} holds a run of another configuration ({'; '.join(changes)}): "
+                "choose another --out, or repeat its own options to continue it."
+            )
 
-def write(file: Path, text: str) -> None:
-    """Replace a file in one step."""
-    part = file.with_suffix(file.suffix + ".part")
-    part.write_text(text)
-    part.replace(file)
+    def _note_environment(self, seed: int, processes: int) -> None:
+        """The first process's surroundings, and under `continued` those of each that went on."""
+        now: dict[str, Any] = environment(seed, processes)
+        if self.environment.is_file():
+            first = json.loads(self.environment.read_text())
+            now = {**first, "continued": [*first.get("continued", []), now]}
+        write(self.environment, json.dumps(now, indent=2) + "\n")
 
-
-def environment(seed: int) -> dict[str, Any]:
-    """What a number needs beside it: versions, machine, code, seed, command."""
-    git = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--exclude=*"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-    )
-    return {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": " ".join(["coterie", *sys.argv[1:]]),
-        "seed": seed,
-        "coterie": __version__,
-        "commit": git.stdout.strip() or None,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "threads": torch.get_num_threads(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-    }
+    def _cut_metrics(self, length: int) -> None:
+        """Drop what was logged after the state we go on from: it will be logged again."""
+        text = self.metrics_file.read_bytes() if self.metrics_file.is_file() else b""
+        if len(text) < length:
+            raise InputError(f"{self.metrics_file} is shorter than when the checkpoint was written: restore it.")
+        write(self.metrics_file, text[:length])
 
 
 def _differences(was: Any, now: Any, key: str = "") -> list[tuple[str, Any, Any]]:

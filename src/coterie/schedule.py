@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from .errors import InputError
 
 
 class Schedule:
@@ -47,3 +54,46 @@ def rate(schedule: Schedule, step: int, steps: int, warmup: float) -> float:
     """The factor for step 0, 1, ...: a linear warm-up over the first fraction, and the schedule."""
     warm = warmup * steps
     return schedule(step / steps) * min(1.0, (step + 1) / warm if warm > 0 else 1.0)
+
+
+class Rates:
+    """Sets an optimiser's learning rates before each step: by a schedule of ours, or by one of torch's.
+
+    A torch scheduler is stepped once per epoch, as its documentation counts, and brings its own warm-up.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule | Callable[[Optimizer], LRScheduler],
+        optimizer: Optimizer,
+        epochs: int,
+        per_epoch: int,
+        warmup: float = 0.0,
+    ) -> None:
+        self.optimizer, self.steps, self.per_epoch, self.warmup = optimizer, epochs * per_epoch, per_epoch, warmup
+        self.base = [group["lr"] for group in optimizer.param_groups]
+        self.ours = schedule if isinstance(schedule, Schedule) else None
+        self.torch = None if isinstance(schedule, Schedule) else schedule(optimizer)
+        if isinstance(self.torch, ReduceLROnPlateau):
+            raise InputError("ReduceLROnPlateau would choose by the test set: take a schedule of epochs alone.")
+        if self.torch is not None and warmup:
+            raise InputError("--warmup belongs to Steps and Cosine: a torch scheduler has its own (SequentialLR).")
+
+    def set(self, step: int) -> float:
+        """Set the rates of step 0, 1, ...; returns the first group's."""
+        if self.ours is not None:
+            factor = rate(self.ours, step, self.steps, self.warmup)
+            for group, base in zip(self.optimizer.param_groups, self.base, strict=True):
+                group["lr"] = base * factor
+        elif self.torch is not None and step and step % self.per_epoch == 0:
+            with warnings.catch_warnings():  # a run continued here has stepped, though not in this process
+                warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
+                self.torch.step()
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.torch.state_dict() if self.torch is not None else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self.torch is not None:
+            self.torch.load_state_dict(state)

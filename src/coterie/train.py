@@ -2,64 +2,107 @@
 
 from __future__ import annotations
 
-import time
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
+from .checkpoint import State
 from .data.draws import order
+from .distributed import join, synchronise_batch_norm
+from .errors import Stopped
 from .evaluate import evaluate
+from .health import Watch, memory, memory_advice
 from .methods import Method
+from .precision import Precision
 from .progress import Show
 from .recipe import Recipe, batches
 from .run import Run
-from .schedule import rate
+from .schedule import Rates
+from .signals import Signals
 
 
 def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
     """Train what the recipe says into a run directory, or go on where that directory's run stopped."""
-    method, data, run = recipe.build(), recipe.data, Run(out)
-    run.open(recipe)
-    device = recipe.torch_device()
-    method.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimizer = recipe.optimizer([p for p in method.parameters() if p.requires_grad])
-    base_rates = [group["lr"] for group in optimizer.param_groups]
-    done = run.restore(method, optimizer)
-    per_epoch = recipe.steps_per_epoch
-    total_steps = recipe.epochs * per_epoch
-    with Show(title, recipe.epochs, done, per_epoch) as show:
-        for epoch in range(done, recipe.epochs):
-            started, sums = time.perf_counter(), dict[str, Tensor]()
-            images = order(recipe.seed, epoch, data.train_size)
-            method.train()
-            for i, part in enumerate(batches(data.train_size, recipe.batch)):
-                factor = rate(recipe.schedule, epoch * per_epoch + i, total_steps, recipe.warmup)
-                for group, base in zip(optimizer.param_groups, base_rates, strict=True):
-                    group["lr"] = base * factor
-                views, labels = data.views(images[part], method.views, recipe.seed, epoch)
-                views = [view.to(device, non_blocking=True) for view in views]
-                labels = labels.to(device, non_blocking=True)
-                terms = method(views if len(views) > 1 else views[0], labels, epoch)
-                terms["loss"].backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                method.after_step()
-                for name, value in terms.items():  # summed on the device: no waiting for it
-                    sums[name] = sums.get(name, 0) + value.detach() * len(labels)
-                show.step()
-            trained = time.perf_counter()
-            scores = evaluate(method, data.test_batches(1000), device)
-            record = {
-                "epoch": epoch,
-                "step": (epoch + 1) * per_epoch,
-                "lr": optimizer.param_groups[0]["lr"],
-                "terms": {name: float(value) / data.train_size for name, value in sums.items()},
-                **scores,
-                "time": {"train": trained - started, "evaluate": time.perf_counter() - trained},
-            }
-            run.log(record)
-            run.save(epoch + 1, method, optimizer)
-            show.epoch(record)
-    run.finish(method)
+    with (
+        join(recipe.torch_device()) as world,
+        closing(Run(out)) as run,
+        Signals() as signals,
+        memory_advice(recipe.batch, recipe.precision),
+    ):
+        method, data, device = recipe.build(), recipe.data, world.device
+        method.prepare()
+        world.accepts(method, recipe.accumulate)
+        method.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if recipe.sync_batch_norm:
+            synchronise_batch_norm(method, device)
+        optimizer = recipe.build_optimizer(method)
+        per_epoch = recipe.steps_per_epoch
+        rates = Rates(recipe.schedule, optimizer, recipe.epochs, per_epoch, recipe.warmup)
+        precision, watch = Precision(device, recipe.precision, recipe.clip_norm), Watch(device)
+        state = State(method, optimizer, rates, precision, watch)
+        if recipe.compile:
+            method.compile()
+        saved = world.first(partial(run.open, recipe, world.size))  # all that could be refused has been
+        if saved is not None:
+            state.restore(saved, world)
+        forward = world.parallel(method, data)
+
+        def save(due: bool) -> None:
+            """Save if it is time to, or if a signal asked one of the processes to stop; then stop."""
+            due, stop = world.any(due and world.rank == 0, signals.seen is not None)
+            if due or stop:
+                captured = state.capture(world)
+                world.first(partial(run.save, captured))
+            if stop:
+                raise Stopped(f"stopped by a signal after step {state.step}; the same command continues.")
+
+        with Show(title, recipe.epochs, per_epoch, state.step, quiet=world.rank > 0) as show:
+            for epoch in range(state.epoch, recipe.epochs):
+                images = order(recipe.seed, epoch, data.train_size)
+                left = batches(data.train_size, recipe.batch)[state.step - epoch * per_epoch :]
+                steps = [world.pieces(images[part], recipe.accumulate) for part in left]
+                mine = [piece.images for pieces in steps for piece in pieces]
+                stream = data.stream(mine, method.views, recipe.seed, epoch, device)
+                method.train()
+                for pieces in steps:
+                    world.seed(recipe.seed, state.step)
+                    lr = rates.set(state.step)
+                    for piece in pieces:
+                        views, labels = next(stream)
+                        with world.exchange(forward, now=piece is pieces[-1]):
+                            with precision.autocast():
+                                terms = forward(views if len(views) > 1 else views[0], labels, epoch)
+                            precision.backward(terms["loss"] * piece.weight)
+                        watch.add(terms, piece, state.step, lr)
+                    if precision.step(optimizer):
+                        method.after_step()
+                    state.step += 1
+                    show.step(watch)
+                    save(due=run.checkpoints.due())
+                world.share_buffers(method)
+                trained = watch.seconds
+                watched = data.test_batches(1000, world.share(data.watched_size), data.watched)
+                scores = evaluate(method, watched, device, world.gather)
+                record = {
+                    "epoch": epoch,
+                    "step": state.step,
+                    "lr": optimizer.param_groups[0]["lr"],
+                    "terms": watch.means(world),
+                    "split": data.watched,
+                    **scores,
+                    "time": {
+                        "train": trained,
+                        "evaluate": watch.seconds - trained,
+                        "images_per_second": data.train_size / trained,
+                        "memory": memory(device),
+                    },
+                }
+                world.first(partial(run.log, record))
+                state.epoch += 1
+                watch.reset()
+                show.epoch(record)
+                save(due=run.checkpoints.due(epoch_ended=True) or state.epoch == recipe.epochs)
+        world.first(partial(run.finish, method))
     return method

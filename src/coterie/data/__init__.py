@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from pathlib import Path
+from typing import Any
 
+from ..errors import InputError, unknown
 from .data import Data
 
 
@@ -20,4 +23,23 @@ def available() -> dict[str, type[Data]]:
     return found
 
 
-__all__ = ["Data", "available"]
+def find(name: str) -> tuple[type[Data], dict[str, Any]]:
+    """The class that a name, a folder on the disk or an import path stands for, and what to make it with."""
+    from .dataset import dataset
+    from .folder import folder
+
+    if name in available():
+        return available()[name], {}
+    if Path(name).is_dir():
+        return folder, {"root": name}
+    if "." not in name or "/" in name:
+        raise unknown("data set or folder", name, available())
+    module, _, last = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), last)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"{name} is no folder and cannot be imported: {error}.") from None
+    return (found, {}) if isinstance(found, type) and issubclass(found, Data) else (dataset, {"source": name})
+
+
+__all__ = ["Data", "available", "find"]

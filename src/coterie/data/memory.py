@@ -1,4 +1,4 @@
-"""Small images in memory: the whole set one uint8 tensor, all views of a batch one indexing operation."""
+"""Small images in memory: the whole set in uint8, all views of a batch by one indexing operation."""
 
 from __future__ import annotations
 
@@ -7,78 +7,104 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
-from ..errors import InputError
-from .data import Data
+from .augment import Augment, Augmentation
+from .data import Data, Indices, Split, normalise
 from .draws import draws
+
+Pixels = NDArray[np.uint8]
 
 
 class InMemory(Data):
-    """A set of small images, cropped from a padded border and flipped as the paper does.
+    """A set of small images of one size.
 
-    A subclass says in `read` where its pixels come from.
+    A subclass says in `read` where its pixels come from. What `read` maps from a file is never copied: processes
+    share the pages of that file.
 
     Args:
         limit: keep the first N training images of each class.
+        val_fraction: hold out this fraction of the training images of each class; training then reports on
+            these, and the test images stay unseen until `coterie evaluate`.
+        augment: what is done to each view, in this order: any of crop (from a black border of an eighth of the
+            image), flip, randaugment, trivialaugment, erase. By default what suits the set: crop and flip.
     """
 
     padding = 4
     """Pixels of black border that a random crop may reach into."""
-    flip = True
-    mean: Sequence[float]
-    std: Sequence[float]
+    augments: Sequence[Augmentation] = ("crop", "flip")
 
-    def __init__(self, limit: int | None = None) -> None:
-        if limit is not None and limit < 1:
-            raise InputError(f"--data.limit must be at least 1 image per class, not {limit}.")
-        self.limit = limit
+    def __init__(
+        self,
+        limit: int | None = None,
+        val_fraction: float = 0.0,
+        augment: Sequence[Augmentation] | None = None,
+    ) -> None:
+        super().__init__(limit, val_fraction)
+        self.augment = Augment(self.augments if augment is None else augment, self.mean)
 
-    def read(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Training pixels (N, H, W, C) in uint8 and labels in int64, then the test set's."""
+    def read(self) -> tuple[Pixels | Joined, Indices, Pixels | Joined, Indices]:
+        """Training pixels (N, C, H, W) in uint8 and labels in int64, then the test set's."""
         raise NotImplementedError
 
     def load(self) -> None:
         pixels, labels, test_pixels, test_labels = self.read()
-        for part, found in (("training", labels), ("test", test_labels)):
-            bad = found[(found < 0) | (found >= len(self.classes))]
-            if len(bad):
-                raise InputError(
-                    f"The {part} set has a label {int(bad[0])}, but there are only {len(self.classes)} classes "
-                    f"(0 to {len(self.classes) - 1})."
-                )
-        if self.limit is not None:
-            kept = torch.cat([(labels == c).nonzero()[: self.limit, 0] for c in range(len(self.classes))])
-            kept = kept.sort().values
-            pixels, labels = pixels[kept], labels[kept]
-        _, height, width, channels = pixels.shape
+        self.labels = {"train": labels, "test": test_labels}
+        self.check_labels("train")
+        self.check_labels("test")
+        train, val = self.choose(labels)
+        self.labels = {"train": labels[train], "val": labels[val], "test": test_labels}
+        self._pixels = {"train": pixels, "val": pixels, "test": test_pixels}
+        self._places = {"train": train, "val": val, "test": np.arange(len(test_labels))}
+        channels, height, width = pixels[np.arange(1)].shape[1:]
         self.shape = (channels, height, width)
-        self.train_size = len(pixels)
-        p = self.padding
-        # Black before normalisation, as torchvision's RandomCrop pads.
-        self._train = torch.nn.functional.pad(pixels, (0, 0, p, p, p, p)).contiguous()
-        self._test, self._labels, self._test_labels = test_pixels.contiguous(), labels, test_labels
-        std = 255.0 * torch.tensor(self.std)
-        self._scale, self._shift = 1.0 / std, -255.0 * torch.tensor(self.mean) / std
 
-    def views(self, images: NDArray[np.int64], count: int, seed: int, epoch: int) -> tuple[list[Tensor], Tensor]:
+    def views(self, images: Indices, count: int, seed: int, epoch: int) -> tuple[list[Tensor], Tensor]:
         _, height, width = self.shape
-        random = torch.from_numpy(draws(seed, epoch, images, count, 3))  # (views, images, 3)
-        top, left = (random[..., :2] * (2 * self.padding + 1)).long().unbind(-1)
-        columns = torch.arange(width).expand(*left.shape, width)
-        if self.flip:
-            columns = torch.where(random[..., 2:] < 0.5, columns.flip(-1), columns)
-        rows = top[..., None] + torch.arange(height)
-        columns = left[..., None] + columns
-        index = torch.from_numpy(images)
-        pixels = self._train[index[:, None, None], rows[..., :, None], columns[..., None, :]]
-        return list(self._normalise(pixels)), self._labels[index]
+        random = draws(seed, epoch, images, count, 4)  # (views, images, 4)
+        p = self.padding if self.augment.crops else 0
+        # Black before normalisation, as torchvision's RandomCrop pads.
+        padded = np.pad(self._at("train", images), ((0, 0), (0, 0), (p, p), (p, p)))
+        flip = (random[..., 2] < 0.5).astype(np.int64) * self.augment.flips
+        top, left = np.moveaxis((random[..., :2] * (2 * p + 1)).astype(np.int64), -1, 0)
+        left = np.where(flip, 2 * p - left, left)  # the crop's place in the mirrored image
+        # Every crop of every image and of its mirror image, without a copy; one indexing takes those drawn.
+        mirrored = np.stack([padded, padded[..., ::-1]])
+        crops = np.lib.stride_tricks.sliding_window_view(mirrored, (height, width), axis=(3, 4))
+        pixels = crops.transpose(0, 1, 3, 4, 2, 5, 6)[flip, np.arange(len(images)), top, left]
+        pixels = self.augment.each(pixels, random[..., 3])
+        labels = torch.from_numpy(self.labels["train"][images])
+        return list(normalise(torch.from_numpy(pixels), self.mean, self.std)), labels
 
-    def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        for start in range(0, len(self._test), size):
-            part = slice(start, start + size)
-            yield self._normalise(self._test[part]), self._test_labels[part]
+    def test_batches(
+        self, size: int, part: slice = slice(None), split: Split = "test"
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        chosen = np.arange(len(self.labels[split]))[part]
+        for start in range(0, len(chosen), size):
+            images = chosen[start : start + size]
+            pixels = torch.from_numpy(self._at(split, images))
+            yield normalise(pixels, self.mean, self.std), torch.from_numpy(self.labels[split][images])
 
-    def _normalise(self, pixels: Tensor) -> Tensor:
-        """(..., H, W, C) uint8 -> (..., C, H, W) float32; in memory the channels stay last."""
-        return pixels.float().mul_(self._scale).add_(self._shift).movedim(-1, -3)
+    def original(self, image: int, split: Split = "train") -> Image.Image:
+        pixels = self._at(split, np.array([image]))[0]
+        return Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+
+    def _at(self, split: Split, images: Indices) -> Pixels:
+        return self._pixels[split][self._places[split][images]]
+
+
+class Joined:
+    """Several arrays indexed as one, without copying them."""
+
+    def __init__(self, parts: Sequence[Pixels]) -> None:
+        self.parts = parts
+        self.starts = np.cumsum([0, *(len(part) for part in parts)])
+
+    def __getitem__(self, images: Indices) -> Pixels:
+        found = np.empty((len(images), *self.parts[0].shape[1:]), np.uint8)
+        where = np.searchsorted(self.starts, images, side="right") - 1
+        for i in np.unique(where):
+            here = where == i
+            found[here] = self.parts[i][images[here] - self.starts[i]]
+        return found

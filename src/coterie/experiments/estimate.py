@@ -64,8 +64,7 @@ def _measure(recipe: Recipe) -> Speed:
     with torch.no_grad():
         method.eval().net(images.to(device)).logits.sum().item()
     per_image = (time.perf_counter() - started) / len(images)
-    size = sum(len(labels) for _, labels in data.test_batches(1000))
-    return Speed(per_step, per_image * size, recipe.steps_per_epoch)
+    return Speed(per_step, per_image * data.test_size, recipe.steps_per_epoch)
 
 
 def seconds(job: Job, epochs: int, speed: Speed, teacher: Speed | None) -> float:

@@ -15,8 +15,8 @@ from rich.table import Table
 
 from .. import models, recipe
 from ..arguments import parse
+from ..durable import write
 from ..errors import InputError, unknown
-from ..run import write
 from .draw import draw
 from .estimate import Speed, clock, measure, plain, seconds, wall_clock
 from .jobs import Job, distinct, shard

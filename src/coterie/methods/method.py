@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
@@ -27,6 +28,9 @@ class Method(nn.Module):
 
     least_peers: ClassVar[int] = 1
 
+    couples_batch: ClassVar[bool] = False
+    """Whether a term compares images of a batch with each other, so that a batch must not be cut up."""
+
     def __init__(self, net: PeerNet) -> None:
         super().__init__()
         if net.size < self.least_peers:
@@ -36,6 +40,9 @@ class Method(nn.Module):
         """How many views of each image `forward` wants: 1, or one per peer."""
         self.mean: MeanPeers | None = None
         self.deploys_mean = False
+
+    def prepare(self) -> None:
+        """Called once before training: to read, or refuse, what nothing but training needs."""
 
     def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
         """The weighted terms of the objective and their sum, `loss`."""
@@ -49,6 +56,21 @@ class Method(nn.Module):
         """To be called after every optimiser step that was taken: moves the averages."""
         if self.mean is not None:
             self.mean.update(self)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the peers where each is run as it is; a trunk run once for all peers is not yet compiled."""
+        net = self.net
+        if (
+            net.split is not None
+            and net.size > 1
+            and (self.views != net.size or getattr(self, "joint_trunk", False))
+        ):
+            raise InputError(
+                f"--compile needs a view for each peer, but {type(self).__name__} runs one trunk for all."
+            )
+        for method in (m for _, m in self._kinds()):
+            for peer in method.net.peers:
+                peer.compile(*args, **kwargs)
 
     def keep_mean(self, beta: float, batch_norm: Literal["own", "average"] = "average") -> None:
         """Average the weights of the peers and of everything trained beside them from now on."""
@@ -79,7 +101,8 @@ class Method(nn.Module):
         """What every predictor says to a batch, each trunk run once: `predictors` for evaluation."""
         found: dict[str, Tensor] = {}
         for kind, method in self._kinds():
-            peers = method.net(images)
+            with torch.compiler.set_stance("force_eager"):  # one trunk run for all: see `compile`
+                peers = method.net(images)
             name = "peer" if kind == "raw" else "mean"
             found |= {f"{name}{j}": z for j, z in enumerate(peers.logits, 1)}
             ensemble = method.ensemble(peers)

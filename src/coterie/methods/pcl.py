@@ -21,6 +21,7 @@ class PCL(Method):
     ce_ensemble     L_ce^t = CE(z^t, y), z^t = Linear(concat(f^1..f^m))                       (Eq. 3)
     distil_ensemble L_pe = w(e) T^2 sum_j KL(sg softmax_T(z^t) || softmax_T(z_j))             (Eq. 4-6)
     distil_mean     L_pm = w(e) T^2/(m-1) sum_j sum_{l!=j} KL(softmax_T(z^mt_l) || softmax_T(z_j))  (Eq. 9)
+
     Peer j sees its own augmented view x^j. Deployed: the mean teacher of peer 1; PCL-E: all mean teachers
     with the averaged classifier.
 

@@ -10,6 +10,9 @@ from typing import Any
 from torch import nn
 
 from ..errors import InputError, unknown
+from . import named
+
+FORMS = "timm:NAME, torchvision:NAME, package.module:factory, file.py:factory"
 
 
 def available() -> dict[str, Callable[..., nn.Module]]:
@@ -22,15 +25,45 @@ def available() -> dict[str, Callable[..., nn.Module]]:
 
 
 def factory(
-    name: str, num_classes: int, in_channels: int, options: dict[str, Any] | None = None
+    name: str,
+    num_classes: int,
+    in_channels: int,
+    options: dict[str, Any] | None = None,
+    size: tuple[int, int] | None = None,
 ) -> Callable[[], nn.Module]:
-    """A function without arguments that makes the named network for this many classes and channels."""
+    """A function without arguments that makes the named network for these classes, channels and image size."""
+    options = options or {}
+
+    def make() -> nn.Module:
+        try:
+            return _make(name, num_classes, in_channels, options, size)
+        except InputError:
+            raise
+        except Exception as error:  # whatever a factory may raise, its user shall read it
+            if options.get("pretrained"):
+                raise InputError(
+                    f"The pretrained weights of {name} could not be had ({type(error).__name__}): is the hub "
+                    "within reach? Weights in a safetensors file are loaded with --init."
+                ) from error
+            reason = " ".join(str(error).split()) or "no reason given"
+            raise InputError(f"{name} could not be made: {type(error).__name__}: {reason[:300]}") from error
+
+    return make
+
+
+def _make(
+    name: str, num_classes: int, in_channels: int, options: dict[str, Any], size: tuple[int, int] | None
+) -> nn.Module:
+    source, _, rest = name.partition(":")
+    if source == "timm":
+        return named.from_timm(rest, num_classes, in_channels, size, **options)
+    if source == "torchvision":
+        small_stem = options.get("small_stem", False)
+        options = {k: v for k, v in options.items() if k != "small_stem"}
+        return named.adapt(named.from_torchvision(rest, num_classes, size, **options), in_channels, small_stem)
+    if ":" in name:
+        return named.from_user(name, num_classes, in_channels, size, **options)
     ours = available()
     if name not in ours:
-        raise unknown("model", name, ours)
-    make = ours[name]
-    try:
-        make(num_classes=num_classes, in_channels=in_channels, **(options or {}))
-    except TypeError as error:
-        raise InputError(f"Model {name} does not take these options: {error}.") from None
-    return lambda: make(num_classes=num_classes, in_channels=in_channels, **(options or {}))
+        raise InputError(f"{unknown('model', name, ours)} Others are named {FORMS}.")
+    return ours[name](num_classes=num_classes, in_channels=in_channels, **options)

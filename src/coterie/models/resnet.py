@@ -1,41 +1,60 @@
-"""The CIFAR ResNets of He et al. (2016): resnet8 to resnet56, the paper's resnet32 among them."""
+"""The paper's residual networks for small images: basic blocks, bottlenecks, wide and grouped ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["resnet8", "resnet14", "resnet20", "resnet26", "resnet32", "resnet44", "resnet56"]
+from .initialise import initialise
+
+__all__ = [
+    "resnet8",
+    "resnet14",
+    "resnet20",
+    "resnet26",
+    "resnet32",
+    "resnet44",
+    "resnet56",
+    "resnet110",
+    "resnext29_2x64d",
+    "wrn20_8",
+]
 
 
-def initialise(network: nn.Module) -> None:
-    """Kaiming normal (fan out) for convolutions, 1 and 0 for batch-norm."""
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-        elif isinstance(module, nn.BatchNorm2d):
-            nn.init.ones_(module.weight)
-            nn.init.zeros_(module.bias)
+class Residual(nn.Module):
+    """Layers beside a shortcut: relu(body(x) + shortcut(x)); a 1x1 convolution where the shape changes."""
 
-
-class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut; a 1x1 convolution where the shape changes."""
-
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
+    def __init__(self, body: nn.Sequential, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
+        self.body = body
         self.shortcut = nn.Sequential()
-        if stride != 1 or inputs != width:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(*convolution(inputs, outputs, 1, stride))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+        return F.relu(self.body(x) + self.shortcut(x))
+
+
+def convolution(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+    """A convolution without bias, and its batch-norm."""
+    conv = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, groups=groups, bias=False)
+    return [conv, nn.BatchNorm2d(outputs)]
+
+
+def basic(inputs: int, outputs: int, stride: int) -> Residual:
+    """Two 3x3 convolutions."""
+    layers = [*convolution(inputs, outputs, 3, stride), nn.ReLU(), *convolution(outputs, outputs, 3)]
+    return Residual(nn.Sequential(*layers), inputs, outputs, stride)
+
+
+def bottleneck(inputs: int, outputs: int, stride: int, inner: float, groups: int = 1) -> Residual:
+    """1x1 to `inner` times the output's width, 3x3 with the stride, 1x1."""
+    width = int(inner * outputs)
+    layers = [*convolution(inputs, width, 1), nn.ReLU(), *convolution(width, width, 3, stride, groups), nn.ReLU()]
+    return Residual(nn.Sequential(*layers, *convolution(width, outputs, 1)), inputs, outputs, stride)
 
 
 class ResNet(nn.Module):
@@ -43,31 +62,38 @@ class ResNet(nn.Module):
 
     default_cut = "stage3"
 
-    def __init__(self, blocks: int, num_classes: int = 10, in_channels: int = 3) -> None:
+    def __init__(
+        self,
+        block: Callable[[int, int, int], Residual],
+        blocks: int,
+        stem: int,
+        width: int,
+        num_classes: int,
+        in_channels: int,
+    ) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(in_channels, 16, 3, padding=1, bias=False)
-        self.bn = nn.BatchNorm2d(16)
-        self.stage1 = self._stage(16, 16, 1, blocks)
-        self.stage2 = self._stage(16, 32, 2, blocks)
-        self.stage3 = self._stage(32, 64, 2, blocks)
-        self.fc = nn.Linear(64, num_classes)
+        self.stem = nn.Sequential(*convolution(in_channels, stem, 3), nn.ReLU())
+        self.stage1 = self._stage(block, stem, width, 1, blocks)
+        self.stage2 = self._stage(block, width, 2 * width, 2, blocks)
+        self.stage3 = self._stage(block, 2 * width, 4 * width, 2, blocks)
+        self.fc = nn.Linear(4 * width, num_classes)
         initialise(self)
 
     @staticmethod
-    def _stage(inputs: int, width: int, stride: int, blocks: int) -> nn.Sequential:
-        first = BasicBlock(inputs, width, stride)
-        return nn.Sequential(first, *(BasicBlock(width, width, 1) for _ in range(blocks - 1)))
+    def _stage(
+        block: Callable[[int, int, int], Residual], inputs: int, width: int, stride: int, blocks: int
+    ) -> nn.Sequential:
+        return nn.Sequential(block(inputs, width, stride), *(block(width, width, 1) for _ in range(blocks - 1)))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.bn(self.conv(x)))
-        x = self.stage3(self.stage2(self.stage1(x)))
+        x = self.stage3(self.stage2(self.stage1(self.stem(x))))
         logits: Tensor = self.fc(x.mean((2, 3)))
         return logits
 
 
 def _resnet(depth: int) -> Callable[..., ResNet]:
     def make(num_classes: int = 10, in_channels: int = 3) -> ResNet:
-        return ResNet((depth - 2) // 6, num_classes, in_channels)
+        return ResNet(basic, (depth - 2) // 6, 16, 16, num_classes, in_channels)
 
     make.__name__ = f"resnet{depth}"
     make.__doc__ = f"ResNet-{depth} for small images: {(depth - 2) // 6} basic blocks per stage."
@@ -75,3 +101,20 @@ def _resnet(depth: int) -> Callable[..., ResNet]:
 
 
 resnet8, resnet14, resnet20, resnet26, resnet32, resnet44, resnet56 = map(_resnet, (8, 14, 20, 26, 32, 44, 56))
+
+
+def resnet110(num_classes: int = 10, in_channels: int = 3) -> ResNet:
+    """ResNet-110 as the compared code has it: 12 bottlenecks per stage, four times as wide outside."""
+    return ResNet(partial(bottleneck, inner=1 / 4), 12, 16, 64, num_classes, in_channels)
+
+
+def wrn20_8(num_classes: int = 10, in_channels: int = 3) -> ResNet:
+    """What the compared code calls wide_resnet20_8: resnet110's form, 2 bottlenecks per stage, eight times
+    as wide inside. It is not Zagoruyko's network of that name.
+    """
+    return ResNet(partial(bottleneck, inner=2), 2, 16, 64, num_classes, in_channels)
+
+
+def resnext29_2x64d(num_classes: int = 10, in_channels: int = 3) -> ResNet:
+    """ResNeXt-29: 3 bottlenecks per stage whose 3x3 convolutions have 2 groups of 64 channels, then 128, 256."""
+    return ResNet(partial(bottleneck, inner=1 / 2, groups=2), 3, 64, 256, num_classes, in_channels)

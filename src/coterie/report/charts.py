@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup, escape
 
+from .runs import NOTHING
+
 WIDTH, HEIGHT = 560, 320
-LEFT, RIGHT, TOP, BOTTOM = 62, 14, 12, 46
+LEFT, RIGHT, TOP, BOTTOM = 72, 14, 12, 46
 COLOURS = 8
 DASHES = ("", "dash", "dot")
 
@@ -26,21 +28,15 @@ class Line:
     look: int = 0
     dash: int = 0
 
+    def second_half(self) -> Line:
+        """A closer look at where it ends."""
+        half = len(self.x) // 2
+        x, y, low, high = (values[half:] for values in (self.x, self.y, self.low, self.high))
+        return Line(self.name, x, y, low, high, self.look, self.dash)
+
     @property
     def css(self) -> str:
         return f"c{self.look % COLOURS} {DASHES[self.dash % len(DASHES)]}".strip()
-
-
-@dataclass
-class Point:
-    """A dot with whiskers, and what a reader is told about it."""
-
-    name: str
-    x: float
-    y: float
-    tip: str
-    spread: float = 0.0
-    look: int = 0
 
 
 @dataclass
@@ -61,10 +57,14 @@ class Axis:
         values = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
         low, high = min(values), max(values)
         if log:
-            first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
-            last = max(last, first + 1)
-            marks = [10.0**k for k in range(first, last + 1, max(1, (last - first) // 5))]
-            return cls(label, 10.0**first, 10.0**last, start, end, True, marks)
+            tens = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+            fine = [10.0**k * m for k in tens for m in (1, 2, 5)]
+            below = [m for m in fine if m <= low * 1.0001][-1:]
+            above = [m for m in fine if m >= high * 0.9999 and m > below[0]][:1] or [below[0] * 10]
+            marks = [m for m in fine if below[0] <= m <= above[0]]
+            if len(marks) > 8:
+                marks = [m for m in marks if math.log10(m).is_integer()]
+            return cls(label, below[0], above[0], start, end, True, marks)
         if 0 < low < 0.5 * high:
             low = 0.0
         step = _step((high - low) or abs(high) or 1.0)
@@ -91,7 +91,7 @@ def _step(length: float) -> float:
 def brief(value: float) -> str:
     """A number as short as four digits of it allow."""
     if not math.isfinite(value):
-        return "–"
+        return NOTHING
     for size, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
         if abs(value) >= size:
             return f"{value / size:.4g} {letter}"
@@ -101,60 +101,34 @@ def brief(value: float) -> str:
 
 
 def lines(title: str, series: Sequence[Line], x: str, y: str, log: bool = False) -> Markup:
-    """Lines with bands over a common x axis; the values under the pointer are read from the data attributes."""
-    across = Axis.over(x, [v for s in series for v in s.x], LEFT, WIDTH - RIGHT)
-    if across.low < min((v for s in series for v in s.x), default=0) <= 1:
-        across.low = 1.0 if across.high > 1 else 0.0  # epochs count from 1
-        across.marks = [across.low, *[m for m in across.marks if m > across.low]]
+    """Lines with bands, each ending in a dot; the values under the pointer are read from the data attributes."""
+    starts = [v for s in series for v in s.x]
+    across = Axis.over(x, starts, LEFT, WIDTH - RIGHT)
+    if x == "epoch" and across.high > 1:  # epochs count from 1
+        across.low = max(1.0, across.low)
+        across.marks = [across.low, *(m for m in across.marks if m > across.low)]
     up = Axis.over(y, [v for s in series for v in (*s.y, *s.low, *s.high)], HEIGHT - BOTTOM, TOP, log)
+    if log:
+        up.label += " (log scale)"
     parts = []
     for s in series:
         if s.low:
-            there = [(a, b) for a, b in zip(s.x, s.high, strict=True)]
-            back = [(a, b) for a, b in zip(s.x, s.low, strict=True)][::-1]
+            there = list(zip(s.x, s.high, strict=True))
+            back = list(zip(s.x, s.low, strict=True))[::-1]
             parts.append(f'<path class="band {s.css}" d="{_path([*there, *back], across, up)}Z"/>')
     for s in series:
         points = list(zip(s.x, s.y, strict=True))
         data = (
-            f'data-name="{escape(s.name)}" data-x="{" ".join(f"{v:g}" for v in s.x)}" '
+            f'data-name="{escape(s.name)}" data-x="{" ".join(f"{v:.6g}" for v in s.x)}" '
             f'data-y="{" ".join(brief(v).replace(" ", "_") for v in s.y)}"'
         )
         parts.append(f'<path class="line {s.css}" {data} d="{_path(points, across, up)}"/>')
-        if len(points) == 1:
-            a, b = points[0]
-            parts.append(f'<circle class="dot {s.css}" cx="{across.place(a):.1f}" cy="{up.place(b):.1f}" r="4"/>')
-    told = "; ".join(f"{s.name}: {brief(s.y[-1])} at the end" for s in series if s.y)
+        a, b = points[-1]
+        parts.append(f'<circle class="dot {s.css}" cx="{across.place(a):.1f}" cy="{up.place(b):.1f}" r="3.5"/>')
+    told = "; ".join(f"{s.name}: {brief(s.y[-1])} at {brief(s.x[-1])}" for s in series)
     plot = f"{LEFT} {WIDTH - RIGHT} {TOP} {HEIGHT - BOTTOM}"
-    scale = f'data-plot="{plot}" data-unit="{escape(x)}" data-x0="{across.low:g}" data-x1="{across.high:g}"'
-    return _frame(title, f"{y} over {x}. {told}.", across, up, parts, scale)
-
-
-def scatter(title: str, points: Sequence[Point], x: str, y: str) -> Markup:
-    """Points with whiskers and their names beside them."""
-    across = Axis.over(x, [0.0, *(p.x * 1.12 for p in points)], LEFT, WIDTH - RIGHT)
-    ends = [v for p in points for v in (p.y - p.spread, p.y + p.spread)]
-    up = Axis.over(y, ends, HEIGHT - BOTTOM, TOP)
-    parts, used = [], list[tuple[float, float]]()
-    for p in points:
-        a, b, css = across.place(p.x), up.place(p.y), f"c{p.look % COLOURS}"
-        if p.spread:
-            top, low = up.place(p.y + p.spread), up.place(p.y - p.spread)
-            parts.append(f'<path class="whisker {css}" d="M{a:.1f} {top:.1f}V{low:.1f}"/>')
-        parts.append(
-            f'<circle class="dot {css}" cx="{a:.1f}" cy="{b:.1f}" r="5.5" tabindex="0" '
-            f'data-tip="{escape(p.tip)}"><title>{escape(p.tip)}</title></circle>'
-        )
-        label = b + 5
-        while any(abs(label - v) < 15 and abs(a - u) < 130 for u, v in used):
-            label += 15  # names of near points go below each other
-        used.append((a, label))
-        end = a > WIDTH * 0.72
-        parts.append(
-            f'<text class="name" x="{a - 10 if end else a + 10:.1f}" y="{label:.1f}" '
-            f'text-anchor="{"end" if end else "start"}">{escape(p.name)}</text>'
-        )
-    told = "; ".join(p.tip for p in points)
-    return _frame(title, f"{y} over {x}. {told}.", across, up, parts)
+    scale = f'data-unit="{escape(x)}" data-plot="{plot}" data-x0="{across.low:.6g}" data-x1="{across.high:.6g}"'
+    return _frame(title, f"{y} over {x}. At the end: {told}.", across, up, parts, scale)
 
 
 def reliability(title: str, bins: Sequence[tuple[float, float, int]], look: int = 0) -> Markup:
@@ -207,10 +181,11 @@ def _frame(title: str, desc: str, across: Axis, up: Axis, parts: Sequence[str], 
     middle = (LEFT + WIDTH - RIGHT) / 2
     marks.append(
         f'<text class="label" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(across.label)}</text>'
-        f'<text class="label" transform="translate(14 {(TOP + base) / 2}) rotate(-90)" text-anchor="middle">'
+        f'<text class="label" transform="translate(13 {(TOP + base) / 2}) rotate(-90)" text-anchor="middle">'
         f"{escape(up.label)}</text>"
     )
+    role = "group" if any("tabindex" in part for part in parts) else "img"  # an image has no parts to focus
     return Markup(
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" {extra}>'
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="{role}" {extra}>'
         f"<title>{escape(title)}</title><desc>{escape(desc)}</desc>" + "".join(marks) + "".join(parts) + "</svg>"
     )

@@ -3,39 +3,117 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .. import __version__
+from ..errors import InputError
 from ..run import write as write_file
-from . import sections
-from .runs import find, group, read
+from . import from_metrics, from_weights
+from .content import Section, Tile
+from .examine import examine
+from .runs import FILES, Group, find, group, read
+
+REFRESH = 3
+"""Seconds between two looks at the files of a run that goes on."""
 
 
-def write(runs: Sequence[Path], file: Path, title: str) -> None:
-    """The page of these runs, or of all runs below these directories."""
+@dataclass
+class Report:
+    """Everything a report says, before it is written as a page or a text."""
+
+    groups: list[Group]
+    summary: list[str]
+    tiles: list[Tile]
+    problems: list[str]
+    sections: list[Section]
+
+
+def compose(runs: Sequence[Path], paper: Sequence[Section] = (), live: bool = False) -> Report:
+    """Read these runs, or all runs below these directories. `paper` are views of a table or figure of the paper.
+
+    While runs go on (`live`) only finished ones have their weights looked at.
+    """
     groups = group([read(path) for path in find(runs)])
+    chosen = from_weights.chosen(groups)
+    found = []
+    for g in groups:
+        run = from_weights.examinee(g)
+        weights = any(g is c for c in chosen) and (run.finished or not live)
+        found.append(from_weights.Found(g, examine(run, weights)))
+    sections = [
+        *paper,
+        from_metrics.results(groups),
+        from_metrics.curves(groups),
+        from_weights.cost(found),
+        from_metrics.diversity(groups),
+        from_weights.calibration(found),
+        from_weights.mistakes(found),
+        from_weights.views(found),
+        from_weights.deployment(found),
+        from_metrics.provenance(groups),
+    ]
+    problems = [f"{run.path}: {problem}" for g in groups for run in g.runs for problem in run.problems]
+    one_setting = len(from_metrics.settings(groups)) == 1
+    return Report(
+        groups,
+        [*from_metrics.summary(groups), *(from_weights.summary(found) if one_setting else [])],
+        [*from_metrics.tiles(groups), *from_weights.tiles(found)] if one_setting else [],
+        [*problems, *from_weights.disagreements(found)],
+        [section for section in sections if section.blocks or section.missing],
+    )
+
+
+def name(report: Report) -> str:
+    """A title from what was trained."""
+    methods = list(dict.fromkeys(g.method for g in report.groups))
+    trained = list(from_metrics.settings(report.groups))
+    who = ", ".join(methods) if len(methods) < 5 else f"{len(methods)} methods"
+    return f"{who}: {trained[0] if len(trained) == 1 else f'{len(trained)} networks and data sets'}"
+
+
+def render(report: Report, title: str, refresh: int | None = None) -> str:
+    """The page; with `refresh` the browser loads it again after so many seconds."""
     environment = Environment(
         loader=PackageLoader("coterie.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    found = [
-        sections.results(groups),
-        sections.curves(groups),
-        sections.cost(groups),
-        sections.diversity(groups),
-        sections.provenance(groups),
-    ]
-    problems = [(run.path, p) for g in groups for run in g.runs for p in run.problems]
-    html = environment.get_template("page.html").render(
+    return environment.get_template("page.html").render(
         title=title,
-        summary=sections.summary(groups),
-        problems=problems,
-        sections=[section for section in found if section.blocks or section.missing],
-        runs=sum(len(g.runs) for g in groups),
+        report=report,
+        refresh=refresh,
+        runs=sum(len(g.runs) for g in report.groups),
         made=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
     )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_file(file, html)
+
+
+def write(runs: Sequence[Path], file: Path, title: str | None = None, paper: Sequence[Section] = ()) -> None:
+    """The page of these runs, or of all runs below these directories."""
+    report = compose(runs, paper)
+    save(file, render(report, title or name(report)))
+
+
+def save(file: Path, text: str) -> None:
+    """Write a file, or say in one sentence why it cannot be written."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, text)
+    except OSError as error:
+        raise InputError(f"{file} cannot be written ({error.strerror}): choose another --output.") from None
+
+
+def watch(runs: Sequence[Path], output: Path) -> None:
+    """Write the page whenever the runs have something new, until interrupted."""
+    seen: dict[Path, int] | None = None
+    while True:
+        files = [run / part for run in find(runs) for part in (*FILES, "checkpoint.pt")]
+        now = {file: file.stat().st_mtime_ns for file in files if file.is_file()}
+        if now != seen:
+            report, seen = compose(runs, live=True), now
+            going = any(not run.finished for g in report.groups for run in g.runs)
+            save(output, render(report, name(report), REFRESH if going else None))
+        time.sleep(REFRESH)

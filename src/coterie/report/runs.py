@@ -16,6 +16,10 @@ import yaml
 from ..errors import InputError
 
 Record = dict[str, Any]
+FILES = ("config.yaml", "metrics.jsonl")
+"""What makes a directory a run."""
+NOTHING = "–"
+"""Stands where there is no number."""
 
 
 @dataclass
@@ -85,6 +89,11 @@ class Group:
         return any(r.finished for r in self.runs)
 
     @property
+    def epochs(self) -> int:
+        """How many were trained."""
+        return max((run.last["epoch"] + 1 for run in self.counted), default=0)
+
+    @property
     def deployed(self) -> str | None:
         return str(self.counted[0].last["deployed"]) if self.counted else None
 
@@ -132,14 +141,14 @@ class Spread:
 
     def text(self, digits: int = 2) -> str:
         if not self.values:
-            return "–"
+            return NOTHING
         mean = f"{self.mean:.{digits}f}"
         return mean if self.std is None else f"{mean} ± {self.std:.{digits}f}"
 
 
 def score(record: Record, predictor: str, name: str) -> float | None:
     found = record["predictors"].get(predictor, {}).get(name)
-    return float(found) if isinstance(found, (int, float)) else None
+    return None if found is None else float(found)
 
 
 def short(spec: Any) -> str:
@@ -154,15 +163,11 @@ def find(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if not path.is_dir():
             raise InputError(f"{path} is not a directory: name run directories, or one that contains some.")
-        runs = [path] if _is_run(path) else sorted({f.parent for f in path.rglob("*") if _is_run(f.parent)})
+        runs = sorted({file.parent for name in FILES for file in path.rglob(name)})
         if not runs:
             raise InputError(f"{path} holds no run: `coterie train --out {path}` makes one.")
         found += [run for run in runs if run not in found]
     return found
-
-
-def _is_run(path: Path) -> bool:
-    return (path / "config.yaml").is_file() or (path / "metrics.jsonl").is_file()
 
 
 def read(path: Path) -> Result:
@@ -209,13 +214,19 @@ def _mapping(result: Result, name: str, load: Callable[[str], Any]) -> dict[str,
 
 
 def _check(record: Any) -> None:
-    """A record has what every figure needs; anything else raises."""
+    """A record has what every figure needs, or this raises; what is not a number is left out of it."""
     if not isinstance(record["epoch"], int) or record["deployed"] not in record["predictors"]:
         raise ValueError
     for scores in record["predictors"].values():
         float(scores["error"])
     for key in ("terms", "diversity", "agreement", "time"):
-        record[key] = dict(record.get(key) or {})
+        record[key] = _numbers(record.get(key) or {})
+    record["predictors"] = {name: _numbers(scores) for name, scores in record["predictors"].items()}
+    record["lr"] = _numbers({"lr": record.get("lr")}).get("lr")
+
+
+def _numbers(values: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items() if isinstance(value, (int, float))}
 
 
 def _findings(result: Result) -> Iterator[str]:
@@ -223,22 +234,18 @@ def _findings(result: Result) -> Iterator[str]:
         yield "no epoch has finished"
         return
     for record in result.records:
-        bad = [n for n, v in record["terms"].items() if not _finite(v)]
+        bad = [n for n, v in record["terms"].items() if not math.isfinite(v)]
         bad += [
             f"{metric} of {p}"
             for p, s in record["predictors"].items()
             for metric, v in s.items()
-            if not _finite(v)
+            if not math.isfinite(v)
         ]
         if bad:
             yield f"{bad[0]} is not a finite number from epoch {record['epoch'] + 1} on: the training diverged"
             break
     if not result.finished:
         yield f"{len(result.records)} of {result.epochs or '?'} epochs so far"
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def group(results: Sequence[Result]) -> list[Group]:
@@ -262,17 +269,28 @@ def _alike(groups: Sequence[Group]) -> list[list[Group]]:
 
 
 def _tell_apart(same: list[Group]) -> None:
-    """Add to the labels what differs: first what was asked, and what follows from it only if need be."""
+    """Add to the labels what is unusual: first of what was asked, of what follows from it only if need be."""
     flat = [_flatten(g.config) for g in same]
     keys = [k for k in dict.fromkeys(k for f in flat for k in f) if len({str(f.get(k)) for f in flat}) > 1]
-    derived = [k for k in keys if k in ("method.ramp_up", "method.beta")]
-    asked = [k for k in keys if k not in derived]
-    for chosen in (asked, keys):
+    derived = ("method.ramp_up", "method.beta")
+    for chosen in ([k for k in keys if k not in derived], keys):
+        usual = {k: _usual([f.get(k) for f in flat]) for k in chosen}
         for g, f in zip(same, flat, strict=True):
-            parts = [f"{k.rpartition('.')[2].replace('_', ' ')} {f[k]}" for k in chosen if f.get(k) is not None]
+            parts = [_say(k, f[k]) for k in chosen if k in f and f[k] not in (None, False) and f[k] != usual[k]]
             g.label = ", ".join([g.method, *parts])
         if max(Counter(g.label for g in same).values()) == 1:
             return
+
+
+def _usual(values: list[Any]) -> Any:
+    """What most have, and so needs no saying."""
+    value, count = Counter(map(str, values)).most_common(1)[0]
+    return next(v for v in values if str(v) == value) if 2 * count > len(values) else None
+
+
+def _say(key: str, value: Any) -> str:
+    name = key.rpartition(".")[2].replace("_", " ")
+    return name if value is True else f"{name} {value}"
 
 
 def _flatten(value: Any, key: str = "") -> dict[str, Any]:

@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 
@@ -73,3 +74,59 @@ def print_models(found: dict[str, Any]) -> None:
         counts = [f"{count:,}" for count in entry["parameters"].values()]
         table.add_row(name, *counts, entry["cut"])
     Console().print(table)
+
+
+def print_cuts(found: dict[str, Any]) -> None:
+    """The result of `cuts.describe_cuts`."""
+    size = "x".join(map(str, found["input"]))
+    table = Table(
+        title=f"{found['model']}: {found['parameters']:,} parameters, {found['macs']:,} MACs at {size}",
+        caption=f"Training cost with {found['peers']} peers, in steps of the plain network "
+        "(a backward pass is two forward passes).",
+    )
+    table.add_column("cut")
+    for column in (
+        "shared parameters",
+        "per peer",
+        "shared MACs",
+        "per peer",
+        "PCL",
+        "PCL, one view",
+        "ONE",
+        "DML",
+    ):
+        table.add_column(column, justify="right")
+    for cut in found["cuts"]:
+        default = cut["name"] == found["default"]
+        counts = [cut[f"{whose}_{what}"] for what in ("parameters", "macs") for whose in ("shared", "peer")]
+        costs = [f"{value:.2f}" for value in cut["training_costs"].values()]
+        name = f"{cut['name']} (default)" if default else cut["name"]
+        table.add_row(name, *(f"{count:,}" for count in counts), *costs, style="bold" if default else None)
+    Console().print(table)
+
+
+def print_data(found: dict[str, Any]) -> None:
+    """The result of `data.inspect`."""
+    console = Console()
+    splits = list(found["per_class"])
+    table = Table(title=f"{found['classes']} classes, views of {' x '.join(map(str, found['view']))}")
+    table.add_column("class")
+    for split in splits:
+        table.add_column(split, justify="right")
+    for name in found["per_class"]["train"]:
+        table.add_row(escape(name), *(f"{found['per_class'][split].get(name, 0):,}" for split in splits))
+    table.add_section()
+    table.add_row("all", *(f"{found['images'][split]:,}" for split in splits), style="bold")
+    console.print(table)
+    sizes = ", ".join(f"{kind} {width}x{height}" for kind, (width, height) in found["sizes"].items())
+    lines = [f"sizes: {sizes}", f"bad files: {len(found['bad'])}"]
+    lines += [f"  {name}: {reason}" for name, reason in found["bad"].items()]
+    duplicates = found["duplicates"]
+    lines += [f"the same image in two splits: {len(duplicates['between_splits'])}"]
+    for where in duplicates["between_splits"][:20]:
+        lines += ["  " + "; ".join(f"{split}: {', '.join(names)}" for split, names in where.items())]
+    if len(duplicates["between_splits"]) > 20:
+        lines += ["  ... (all of them with --json)"]
+    lines += [f"repeated within a split: {duplicates['within_a_split']}", f"contact sheet: {found['sheet']}"]
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

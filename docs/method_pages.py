@@ -1,0 +1,72 @@
+"""Writes docs/methods: a page per method, from its docstring and its signature. Run it after changing either."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from pathlib import Path
+
+from docstring_parser import parse
+
+from coterie.methods import Method, available
+
+HERE = Path(__file__).parent / "methods"
+TRAINS = {
+    "one network": "a single network",
+    "branches": "branches on a shared trunk (`--cut`, `--peers`)",
+    "networks": "whole networks, of different architectures too (`--peers 3` or `--peers resnet32,resnet20`)",
+}
+NOTE = "<!-- Written by docs/method_pages.py: change the docstring instead. -->\n"
+
+
+def page(name: str, method: type[Method]) -> str:
+    """The page of one method, in Markdown."""
+    summary, _, body = inspect.cleandoc(method.__doc__ or "").partition("\n\nArgs:")[0].partition("\n\n")
+    paragraphs = [f"```text\n{p}\n```" if p.startswith("L = ") else p for p in body.split("\n\n")]
+    options = list(inspect.signature(method).parameters.values())[1:]
+    lines = [f"# {name}", NOTE.strip(), summary, *paragraphs, f"It trains {TRAINS[method.trains]}."]
+    command = f"coterie train --method {name}"
+    required = [p.name for p in options if p.default is p.empty]
+    command += "".join(f" --method.{option} {option.upper()}" for option in required)
+    lines += [f"```sh\n{command} --model resnet32 --data cifar100 --out DIR\n```"]
+    if options:
+        said = {p.arg_name: " ".join((p.description or "").split()) for p in parse(method.__doc__ or "").params}
+        rows = ["| option | type | default | |", "|---|---|---|---|"]
+        for p in options:
+            kind = str(p.annotation).replace("|", "\\|")
+            default = "" if p.default is p.empty else f"`{p.default}`"
+            rows.append(f"| `--method.{p.name}` | `{kind}` | {default} | {said[p.name]} |")
+        lines.append("\n".join(rows))
+    return "\n\n".join(lines) + "\n"
+
+
+def pages() -> dict[str, str]:
+    """Every file of the folder by its name."""
+    methods = dict(sorted(available().items(), key=lambda item: item[0].lower()))
+    rows = "".join(
+        f"| [{name}]({name}.md) | {inspect.cleandoc(method.__doc__ or '').splitlines()[0]} | {method.trains} |\n"
+        for name, method in methods.items()
+    )
+    index = f"""\
+    # The methods
+
+    {NOTE.strip()}
+
+    All are trained by the same loop on the same views; a method is one file in `src/coterie/methods`, and
+    [one of your own](../own_method.md) is used in the same way. Symbols: z logits, f pooled features, y labels,
+    m peers, T the temperature with softmax_T(z) = softmax(z/T), w(e) the ramp-up over epochs, KL summed over
+    classes and averaged over the batch, sg a stopped gradient.
+
+    The defaults are those for 300 epochs of CIFAR. On the command line `ramp_up` and `beta` follow the length of
+    the training (`--ramp_up` and `--ema_horizon` are fractions of it) unless they are given. `--ema` keeps and
+    reports averaged weights, `mean1`, `mean2`, ..., for every method.
+
+    | `--method` | what it is | trains |
+    |---|---|---|
+    """
+    return {"README.md": textwrap.dedent(index) + rows} | {f"{n}.md": page(n, m) for n, m in methods.items()}
+
+
+if __name__ == "__main__":
+    for file, text in pages().items():
+        (HERE / file).write_text(text)

@@ -1,0 +1,118 @@
+"""What is in a data set: counts, sizes, bad files, duplicates between splits, and a sheet of its views."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from .data import Data, Split
+from .images import Unreadable
+
+CELL = 96
+"""Pixels of an image on the contact sheet."""
+
+
+def inspect(data: Data) -> dict[str, Any]:
+    """Read every image of a loaded set once and tell what was found."""
+    bad: dict[str, str] = dict(getattr(data, "bad", {}))
+    seen: dict[str, dict[Split, list[str]]] = defaultdict(lambda: defaultdict(list))
+    sizes: list[tuple[int, int]] = []
+    splits = {split: labels for split, labels in data.labels.items() if len(labels)}
+    for split, labels in splits.items():
+        for image in range(len(labels)):
+            name = _name(data, split, image)
+            try:
+                original = data.original(image, split)
+            except Unreadable as error:
+                bad[name] = str(error)
+                continue
+            sizes.append(original.size)
+            content = f"{original.mode}{original.size}".encode() + original.tobytes()
+            seen[hashlib.sha1(content, usedforsecurity=False).hexdigest()][split].append(name)
+    counts = {
+        split: dict(zip(data.classes, np.bincount(labels, minlength=len(data.classes)).tolist(), strict=True))
+        for split, labels in splits.items()
+    }
+    between = [dict(where) for where in seen.values() if len(where) > 1]
+    within = sum(len(names) - 1 for where in seen.values() for names in where.values())
+    return {
+        "classes": len(data.classes),
+        "images": {split: len(labels) for split, labels in splits.items()},
+        "view": list(data.shape),
+        "sizes": _sizes(sizes),
+        "per_class": counts,
+        "bad": bad,
+        "duplicates": {"between_splits": between, "within_a_split": within},
+    }
+
+
+def contact_sheet(data: Data, views: int = 3, images: int = 8, seed: int = 0, epoch: int = 0) -> Image.Image:
+    """Training images, spread over the set, each in a row: the original, then its views as training sees them."""
+    chosen = np.unique(np.linspace(0, data.train_size - 1, images).astype(np.int64))
+    rows: list[Image.Image | None] = []
+    index = []
+    for image in chosen.tolist():
+        try:
+            rows.append(data.original(image))
+            index.append(image)
+        except Unreadable:
+            continue
+        except NotImplementedError:  # a set of somebody's own need not have originals
+            rows.append(None)
+            index.append(image)
+    made, labels = data.views(np.array(index, np.int64), views, seed, epoch)
+    top, gap = 16, 4
+    sheet = Image.new("RGB", ((views + 1) * (CELL + gap) + gap, len(rows) * (CELL + top + gap) + gap), "white")
+    pen = ImageDraw.Draw(sheet)
+    for r, (original, label) in enumerate(zip(rows, labels.tolist(), strict=True)):
+        y = gap + r * (CELL + top + gap)
+        pen.text((gap, y), _plain(data.classes[label]), fill="black")
+        shown = [original, *(_picture(view[r], data) for view in made)]
+        for c, picture in enumerate(shown):
+            if picture is not None:
+                cell = _fitted(picture.convert("RGB"))
+                sheet.paste(cell, (gap + c * (CELL + gap), y + top))
+    return sheet
+
+
+def _picture(view: Tensor, data: Data) -> Image.Image:
+    """A view's pixels with the normalisation undone; stretched to the full range where that is not known."""
+    values = view.numpy().transpose(1, 2, 0)
+    if len(data.mean) == values.shape[2]:
+        values = values * np.array(data.std) + np.array(data.mean)
+    else:
+        values = (values - values.min()) / max(float(np.ptp(values)), 1e-6)
+    pixels = (values * 255).round().clip(0, 255).astype(np.uint8)
+    return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels[..., :3])
+
+
+def _fitted(picture: Image.Image) -> Image.Image:
+    scale = CELL / max(picture.size)
+    size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
+    return picture.resize(size, Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BILINEAR)
+
+
+def _plain(text: str) -> str:
+    """What Pillow's built-in font can draw."""
+    return text.encode("latin-1", "replace").decode("latin-1")[:60]
+
+
+def _name(data: Data, split: Split, image: int) -> str:
+    name = getattr(data, "name", None)
+    return str(name(split, image)) if callable(name) else f"{split} {image}"
+
+
+def _sizes(found: list[tuple[int, int]]) -> dict[str, list[int]]:
+    if not found:
+        return {}
+    array = np.array(found)
+    return {
+        "smallest": array.min(0).tolist(),
+        "median": np.median(array, axis=0).astype(int).tolist(),
+        "largest": array.max(0).tolist(),
+    }

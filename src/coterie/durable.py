@@ -1,0 +1,45 @@
+"""Files that hold their old content or their new one, never something between, whatever happens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import Failure
+
+
+@contextmanager
+def replacing(file: Path, keep: Path | None = None) -> Iterator[Path]:
+    """A path to write to; it becomes `file` in one step once it is on disk. `keep` names the old content."""
+    part = file.with_name(file.name + ".part")
+    try:
+        yield part
+        _sync(part)
+        if keep is not None and file.exists():
+            file.replace(keep)
+        part.replace(file)
+        _sync(file.parent)
+    except OSError as error:
+        raise Failure(
+            f"{file} could not be written ({error.strerror or error}); what was there before is intact: "
+            "make room, and the same command continues."
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write(file: Path, content: str | bytes) -> None:
+    """Replace a file in one step."""
+    with replacing(file) as part:
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or a directory's list of files, would survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,123 @@
+"""Whether a run is well: sums of its loss terms, the step where one stopped being a number, memory, speed."""
+
+from __future__ import annotations
+
+import re
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .distributed import Piece, World
+from .errors import Failure
+
+
+class _Seen(NamedTuple):
+    step: int
+    rate: float
+    images: NDArray[np.int64]
+    finite: Tensor
+
+
+class Watch:
+    """The loss terms of an epoch, summed on the device; it is waited for only now and then."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.patience = 1 if device.type == "cpu" else 50
+        self.seen: list[_Seen] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """An epoch begins."""
+        self.names: list[str] = []
+        self.sums = torch.zeros(0, dtype=torch.float64, device=self.device)
+        self.images = 0
+        self.before = 0.0  # seconds of this epoch in earlier processes
+        self.started = time.perf_counter()
+
+    def add(self, terms: dict[str, Tensor], piece: Piece, step: int, rate: float) -> None:
+        values = torch.stack([value.detach().double() for value in terms.values()])
+        if not self.names:
+            self.names, self.sums = list(terms), torch.zeros_like(values)
+        self.sums += values * piece.size
+        self.images += piece.size
+        self.seen.append(_Seen(step, rate, piece.images, values.isfinite()))
+        if len(self.seen) >= self.patience:
+            self.check()
+
+    def check(self) -> None:
+        """Stop the run if a term was no number in a step since the last check, and say where."""
+        seen, self.seen = self.seen, []
+        if not seen:
+            return
+        finite = torch.stack([s.finite for s in seen])
+        if finite.all():
+            return
+        bad = int((~finite.all(1)).nonzero()[0, 0])
+        names = ", ".join(n for n, ok in zip(self.names, finite[bad].tolist(), strict=True) if not ok)
+        step, rate, images, _ = seen[bad]
+        raise Failure(
+            f"Not a finite number at step {step}: {names} (learning rate {rate:g}, training images "
+            f"{', '.join(map(str, images))}). The last good checkpoint is kept; lower the learning rate, set "
+            "--clip-norm or --warmup, or use --precision 32."
+        )
+
+    def means(self, world: World | None = None) -> dict[str, float]:
+        """Each term's mean over the images seen in this epoch: by this process, or by all."""
+        self.check()
+        mine = (self.names, self.sums.cpu(), self.images)
+        parts = [part for part in (world.gather(mine) if world else [mine]) if part[0]]
+        if not parts:
+            return {}
+        total = torch.stack([sums for _, sums, _ in parts]).sum(0) / sum(count for _, _, count in parts)
+        return dict(zip(parts[0][0], total.tolist(), strict=True))
+
+    @property
+    def seconds(self) -> float:
+        """How long this epoch has been trained."""
+        return self.before + time.perf_counter() - self.started
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"names": self.names, "sums": self.sums.cpu(), "images": self.images, "seconds": self.seconds}
+
+    def load_state_dict(self, saved: list[dict[str, Any]], rank: int, size: int) -> None:
+        """Take up the sums of this process; where their number changed, the first takes those of all."""
+        self.reset()
+        self.before = saved[0]["seconds"]
+        mine = saved[rank : rank + 1] if len(saved) == size else saved if rank == 0 else []
+        for part in (part for part in mine if part["names"]):
+            sums = part["sums"].to(self.device)
+            self.names, self.sums = part["names"], sums if not self.names else self.sums + sums
+            self.images += part["images"]
+
+
+def memory(device: torch.device) -> int:
+    """The most bytes held so far: on the GPU, or by this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+@contextmanager
+def memory_advice(batch: int, precision: str) -> Iterator[None]:
+    """Where memory runs out, say what helps."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        told = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        if not told and not re.search("can't allocate memory|out of memory", str(error)):
+            raise
+        half = "" if precision != "32" else "--precision bf16, "
+        raise Failure(
+            f"Out of memory with a batch of {batch}: --accumulate 2 (or more) computes it in parts, {half}"
+            "more processes, fewer --peers, a later --cut or a smaller --batch help too. "
+            "The last checkpoint is kept."
+        ) from error

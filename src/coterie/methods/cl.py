@@ -1,0 +1,57 @@
+"""CL: Collaborative Learning with intermediate-level representation sharing (Song & Chai, NeurIPS 2018)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..losses import cross_entropy, distil, ramp_up, total
+from ..peers import PeerNet
+from .method import Method, Views
+
+
+class CL(Method):
+    """Heads on one trunk, each taught by the mean of the others (CL-ILR: Song & Chai, NeurIPS 2018).
+
+    L = sum_h CE(z_h, y) + w(e) T^2 sum_h KL(sg softmax_T(mean_{j!=h} z_j) || softmax_T(z_h))
+    ce_peers     the first sum
+    distil_peers the second
+
+    ILR, at the split: identity forward, gradient times 1/m backward, so that the trunk is trained by the mean
+    of the heads' gradients. Deployed: head 1.
+
+    Our reading: CE and distillation weigh 1 each, with T = 3 and the ramp-up, as the PCL paper's unified setting
+    has it. The original, as we recall it: `ce_weight` 0.5, `weight` 0.5, `temperature` 2, `ramp_up` 0.
+
+    Args:
+        net: the peers.
+        temperature: T.
+        ramp_up: the epochs over which w(e) rises; 0 for none.
+        weight: the height of w(e).
+        ce_weight: of the cross-entropies.
+        mean_gradient: ILR; without it the trunk is trained by the sum of the heads' gradients.
+    """
+
+    least_peers = 2
+
+    def __init__(
+        self,
+        net: PeerNet,
+        temperature: float = 3.0,
+        ramp_up: float = 80,
+        weight: float = 1.0,
+        ce_weight: float = 1.0,
+        mean_gradient: bool = True,
+    ) -> None:
+        super().__init__(net)
+        self.temperature, self.ramp_up, self.weight = temperature, ramp_up, weight
+        self.ce_weight, self.mean_gradient = ce_weight, mean_gradient
+
+    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+        z = self.net(views, trunk_gradient=1 / self.net.size if self.mean_gradient else 1.0).logits
+        others = [torch.cat([z[:h], z[h + 1 :]]).mean(0).detach() for h in range(len(z))]
+        w = ramp_up(epoch, self.ramp_up, self.weight)
+        return total(
+            ce_peers=self.ce_weight * cross_entropy(z, labels).sum(),
+            distil_peers=w * distil(torch.stack(others), z, self.temperature).sum(),
+        )

@@ -1,0 +1,45 @@
+"""DML: Deep Mutual Learning (Zhang et al., CVPR 2018)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ..losses import cross_entropy, distil_others, total
+from ..peers import PeerNet, Peers
+from .method import Method, Views
+
+
+class DML(Method):
+    """Whole networks that teach each other on the same view (Zhang et al., CVPR 2018).
+
+    L = sum_k [ CE(z_k, y) + T^2/(m-1) sum_{l!=k} KL(sg softmax_T(z_l) || softmax_T(z_k)) ]
+    ce_peers     sum_k CE(z_k, y)
+    distil_peers the rest; it has no ramp-up.
+
+    The networks may be of different architectures. Deployed: network 1. Ensemble: the mean of the logits.
+
+    Our reading: all networks are updated in one joint step, where the original takes turns. The default T = 3
+    is the PCL paper's unified setting; the original has T = 1, as we recall it.
+
+    Args:
+        net: the networks, which share nothing.
+        temperature: T.
+        weight: of the distillation term.
+    """
+
+    trains = "networks"
+    least_peers = 2
+
+    def __init__(self, net: PeerNet, temperature: float = 3.0, weight: float = 1.0) -> None:
+        super().__init__(net)
+        self.temperature, self.weight = temperature, weight
+
+    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+        z = self.net(views).logits
+        return total(
+            ce_peers=cross_entropy(z, labels).sum(),
+            distil_peers=self.weight * distil_others(z.detach(), z, self.temperature),
+        )
+
+    def ensemble(self, peers: Peers) -> Tensor:
+        return peers.logits.mean(0)

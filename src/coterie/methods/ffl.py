@@ -1,0 +1,71 @@
+"""FFL: Feature Fusion Learning (Kim et al., ICPR 2020)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..losses import cross_entropy, distil, ramp_up, total
+from ..peers import PeerNet, Peers
+from .method import Method, Views
+
+
+class FFL(Method):
+    """Branches and a classifier on their fused feature maps teach each other (Kim et al., ICPR 2020).
+
+    L = sum_j CE(z_j, y) + CE(z_f, y)
+      + w(e) T^2 [ sum_j KL(sg softmax_T(z_f) || softmax_T(z_j)) + KL(sg softmax_T(mean_j z_j) || softmax_T(z_f)) ]
+    z_f = Linear(pool(fuse(concat(F_1..F_m)))), with F_j the last spatial map of branch j and
+    fuse = depthwise 3x3, BN, ReLU, 1x1 (m d -> d), BN, ReLU, both convolutions without bias.
+    ce_peers, ce_fused, distil_fused, distil_mean: the four terms.
+
+    The gradient flows from z_f into the branches. The fusion adds 9md + 2md + md^2 + 2d + dC + C parameters.
+    Deployed, as FFL-S in the tables: branch 1. FFL: z_f.
+
+    Our reading: the depthwise and pointwise convolutions as above, whose parameters agree with the figures of
+    the PCL paper's Table 3, and the ramp-up, its unified setting.
+
+    Args:
+        net: the peers.
+        temperature: T.
+        ramp_up: the epochs over which w(e) rises; 0 for none.
+        weight: the height of w(e).
+    """
+
+    least_peers = 2
+
+    def __init__(self, net: PeerNet, temperature: float = 3.0, ramp_up: float = 80, weight: float = 1.0) -> None:
+        super().__init__(net)
+        self.temperature, self.ramp_up, self.weight = temperature, ramp_up, weight
+        shape, *others = net.shapes["maps"]
+        if shape is None:
+            raise InputError("FFL fuses feature maps: it needs a network with a spatial map in its branches.")
+        if any(other != shape for other in others):
+            raise InputError("FFL fuses feature maps: its peers must have maps of one shape.")
+        d, md = shape[0], net.size * shape[0]
+        self.fuse = nn.Sequential(
+            nn.Conv2d(md, md, 3, padding=1, groups=md, bias=False),
+            nn.BatchNorm2d(md),
+            nn.ReLU(),
+            nn.Conv2d(md, d, 1, bias=False),
+            nn.BatchNorm2d(d),
+            nn.ReLU(),
+        )
+        self.classifier = nn.Linear(d, net.num_classes)
+
+    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+        peers = self.net(views)
+        z, fused = peers.logits, self.ensemble(peers)
+        w, t = ramp_up(epoch, self.ramp_up, self.weight), self.temperature
+        return total(
+            ce_peers=cross_entropy(z, labels).sum(),
+            ce_fused=cross_entropy(fused, labels),
+            distil_fused=w * distil(fused.detach(), z, t).sum(),
+            distil_mean=w * distil(z.mean(0).detach(), fused, t),
+        )
+
+    def ensemble(self, peers: Peers) -> Tensor:
+        maps = torch.cat([f for f in peers.maps if f is not None], dim=1)
+        logits: Tensor = self.classifier(self.fuse(maps).mean((2, 3)))
+        return logits

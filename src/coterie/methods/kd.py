@@ -1,0 +1,90 @@
+"""KD: knowledge distillation from a trained teacher (Hinton et al., 2015)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .. import trained
+from ..errors import InputError
+from ..losses import cross_entropy, distil, total
+from ..peers import PeerNet
+from .method import Method, Views
+
+
+class KD(Method):
+    """A network taught by a bigger one that was trained before it (Hinton et al., 2015).
+
+    L = CE(z, y) + a T^2 KL(softmax_T(z_teacher) || softmax_T(z))
+    ce and distil: the two terms; there is no ramp-up.
+
+    The teacher is frozen and in evaluation mode, sees the student's view, and belongs to nobody: it is neither
+    trained, averaged, saved with the student nor counted among the parameters, and only training needs it.
+
+    Our reading: a = 1 and T = 3, as the PCL paper's unified setting has it. The original weighs CE little
+    against distillation and leaves T to be tuned.
+
+    Args:
+        net: the student, a PeerNet of one peer.
+        teacher: the directory of a finished run, a .safetensors file of weights, or the network itself.
+        teacher_model: the name of the network whose weights the file holds.
+        temperature: T.
+        weight: a.
+    """
+
+    trains = "one network"
+
+    def __init__(
+        self,
+        net: PeerNet,
+        teacher: str | nn.Module,
+        teacher_model: str | None = None,
+        temperature: float = 3.0,
+        weight: float = 1.0,
+    ) -> None:
+        super().__init__(net)
+        self.temperature, self.weight = temperature, weight
+        self._teacher = _Teacher(teacher, teacher_model)
+
+    def prepare(self) -> None:
+        self._teacher.load(self.net)
+
+    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+        z, teacher = self.net(views).logits[0], self._teacher.load(self.net)
+        with torch.no_grad():
+            target = teacher(views if isinstance(views, Tensor) else views[0])
+        return total(ce=cross_entropy(z, labels), distil=self.weight * distil(target, z, self.temperature))
+
+
+class _Teacher:
+    """A frozen network, read when it is first needed. Not a module: what holds it does not own its weights."""
+
+    def __init__(self, source: str | nn.Module, model: str | None) -> None:
+        self.source, self.model = source, model
+        self.network: nn.Module | None = None
+
+    def load(self, student: PeerNet) -> nn.Module:
+        """The teacher, on the student's device and in its precision."""
+        like = next(student.parameters())
+        if self.network is None:
+            channels, *_ = student.input_shape
+            if isinstance(self.source, nn.Module):
+                network = copy.deepcopy(self.source)
+            else:
+                network = trained.load(self.source, self.model, student.num_classes, channels)
+            network = network.to(like).eval().requires_grad_(False)
+            with torch.no_grad():
+                said = network(torch.zeros(2, *student.input_shape, device=like.device, dtype=like.dtype))
+            if said.shape != (2, student.num_classes):
+                raise InputError(f"The teacher knows {said.shape[-1]} classes, the student {student.num_classes}.")
+            self.network = network
+        known = next(self.network.parameters())
+        if known.device != like.device or known.dtype != like.dtype:
+            self.network.to(like)
+        return self.network
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Teacher:
+        return self  # the student's average has no teacher of its own

@@ -1,0 +1,92 @@
+"""MCL: Mutual Contrastive Learning (Yang et al., AAAI 2022), a method from after the paper."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..losses import contrast, cross_entropy, distil, distil_others, total, widen
+from ..peers import PeerNet, Peers
+from .method import Method, Views
+
+
+class MCL(Method):
+    """Whole networks that contrast images within and across each other (Yang et al., AAAI 2022).
+
+    L = sum_i CE(z_i, y) + a sum_i con(S_ii) + b sum_{i!=j} con(S_ij)
+      + c sum_{i!=j} T^2 KL(sg softmax_T(S_jj) || softmax_T(S_ii))
+      + d sum_{i!=j} T^2 KL(sg softmax_T(S_ji) || softmax_T(S_ij))
+    S_ij = V_i V_j^T / tau, the similarities of the batch's embeddings in networks i and j,
+    V_i = normalise(Linear(ReLU(Linear(f_i)))), of the pooled feature f_i,
+    con(S): minus the mean over anchors of the mean over positives, which are the other images of the anchor's
+    class, of log softmax over all other images.
+    ce_peers; contrast (VCL); contrast_across (ICL); distil_contrast (soft VCL); distil_across (soft ICL).
+
+    Deployed: network 1, without its embedding. Ensemble: the mean of the logits.
+
+    The formula follows the authors' public code as we read it; no figure of theirs has been reproduced here.
+    Theirs draws batches with two images of every class that occurs, ours are plain random ones: our reading is
+    that an anchor without another image of its class in the batch is left out of con (with 100 classes and
+    batches of 128 that is about 28 % of them; with 1,000 classes most). All networks are updated jointly.
+
+    Args:
+        net: the networks, which share nothing.
+        temperature: T, of the soft terms.
+        tau: the temperature of the similarities.
+        width: of the embedding.
+        contrast: a, the weight of contrast within each network.
+        contrast_across: b, between networks.
+        distil_contrast: c, of the soft term within networks.
+        distil_across: d, of the soft term between networks.
+    """
+
+    trains = "networks"
+    least_peers = 2
+    couples_batch = True
+
+    def __init__(
+        self,
+        net: PeerNet,
+        temperature: float = 3.0,
+        tau: float = 0.07,
+        width: int = 128,
+        contrast: float = 0.1,
+        contrast_across: float = 0.1,
+        distil_contrast: float = 1.0,
+        distil_across: float = 1.0,
+    ) -> None:
+        super().__init__(net)
+        self.temperature, self.tau = temperature, tau
+        self.weights = contrast, contrast_across, distil_contrast, distil_across
+        features = [shape for shape in net.shapes["features"] if shape is not None]
+        if len(features) < net.size:
+            raise InputError("MCL needs networks that end in a Linear classifier, for their pooled features.")
+        self.embed = nn.ModuleList(
+            nn.Sequential(nn.Linear(shape.numel(), width), nn.ReLU(), nn.Linear(width, width))
+            for shape in features
+        )
+
+    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+        peers, m, t = self.net(views), self.net.size, self.temperature
+        s = self.similarities(peers)
+        across = ~torch.eye(m, dtype=torch.bool, device=s.device)
+        within, between = s.diagonal().movedim(-1, 0), s[across]
+        a, b, c, d = self.weights
+        return total(
+            ce_peers=cross_entropy(peers.logits, labels).sum(),
+            contrast=a * contrast(within, labels).sum(),
+            contrast_across=b * contrast(between, labels).sum(),
+            distil_contrast=c * (m - 1) * distil_others(within.detach(), within, t),
+            distil_across=d * distil(s.transpose(0, 1)[across].detach(), between, t).sum(),
+        )
+
+    def similarities(self, peers: Peers) -> Tensor:
+        """S (m, m, B, B)."""
+        embedded = [embed(f) for embed, f in zip(self.embed, peers.features, strict=True)]
+        v = F.normalize(widen(torch.stack(embedded)), dim=-1)
+        return v.unsqueeze(1) @ v.transpose(-1, -2) / self.tau
+
+    def ensemble(self, peers: Peers) -> Tensor:
+        return peers.logits.mean(0)

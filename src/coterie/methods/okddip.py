@@ -1,0 +1,77 @@
+"""OKDDip: Online Knowledge Distillation with Diverse Peers (Chen et al., AAAI 2020)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..losses import cross_entropy, distil, ramp_up, total, widen
+from ..peers import PeerNet, Peers
+from .method import Method, Views
+
+
+class OKDDip(Method):
+    """Peers with attention for each other, and a leader they teach, on one trunk (Chen et al., AAAI 2020).
+
+    L = sum_a CE(z_a, y) + CE(z_leader, y)
+      + w(e) T^2 [ sum_a KL(softmax_T(t_a) || softmax_T(z_a))
+                   + KL(sg softmax_T(mean_a z_a) || softmax_T(z_leader)) ]
+    t_a = sum_b A_ab z_b, A = softmax over b, a itself included, of (W_q f_a).(W_k f_b)
+    ce_peers, ce_leader, distil_peers, distil_leader: the four terms.
+
+    W_q and W_k (d -> d/8, no bias) are shared by the peers and act on pooled features. They learn through t_a
+    alone, which is therefore not detached: its gradient reaches the z_b as well.
+    m branches are m-1 peers and the leader. Deployed: the leader, which is branch 1. Ensemble: the mean of the
+    peers' logits; OKDDip-E of Table 3 has no leader (`leader` false) and m peers.
+
+    Our reading: the branch-based variant, the attention without 1/sqrt(d), and the ramp-up of the PCL paper's
+    unified setting.
+
+    Args:
+        net: the peers; the first one is the leader.
+        temperature: T.
+        ramp_up: the epochs over which w(e) rises; 0 for none.
+        weight: the height of w(e).
+        leader: whether there is one.
+    """
+
+    least_peers = 2
+
+    def __init__(
+        self,
+        net: PeerNet,
+        temperature: float = 3.0,
+        ramp_up: float = 80,
+        weight: float = 1.0,
+        leader: bool = True,
+    ) -> None:
+        super().__init__(net)
+        self.temperature, self.ramp_up, self.weight = temperature, ramp_up, weight
+        self.leaders = int(leader)
+        shape, *others = net.shapes["features"]
+        if shape is None or any(other != shape for other in others):
+            raise InputError("OKDDip compares pooled features: its peers must end in Linear classifiers alike.")
+        d = shape.numel()
+        self.query, self.key = (nn.Linear(d, max(1, d // 8), bias=False) for _ in range(2))
+
+    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+        peers = self.net(views)
+        leader, z = peers.logits[: self.leaders], peers.logits[self.leaders :]
+        w, t = ramp_up(epoch, self.ramp_up, self.weight), self.temperature
+        targets = (self.attention(peers).unsqueeze(-1) * z).sum(1)
+        return total(
+            ce_peers=cross_entropy(z, labels).sum(),
+            ce_leader=cross_entropy(leader, labels).sum(),  # 0 without a leader
+            distil_peers=w * distil(targets, z, t).sum(),
+            distil_leader=w * distil(z.mean(0).detach(), leader, t).sum(),
+        )
+
+    def attention(self, peers: Peers) -> Tensor:
+        """A (peers a, peers b, B): how much a listens to b."""
+        features = torch.stack([f for f in peers.features[self.leaders :] if f is not None])
+        query, key = widen(self.query(features)), widen(self.key(features))  # their products leave half's range
+        return (query.unsqueeze(1) * key).sum(-1).softmax(1)
+
+    def ensemble(self, peers: Peers) -> Tensor:
+        return peers.logits[self.leaders :].mean(0)

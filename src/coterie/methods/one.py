@@ -1,0 +1,58 @@
+"""ONE: On-the-fly Native Ensemble (Lan et al., NeurIPS 2018)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..losses import cross_entropy, distil, ramp_up, total
+from ..peers import PeerNet, Peers
+from .method import Method, Views
+
+
+class ONE(Method):
+    """Branches taught by their gated sum (Lan et al., NeurIPS 2018).
+
+    L = sum_j CE(z_j, y) + CE(z_e, y) + w(e) T^2 sum_j KL(sg softmax_T(z_e) || softmax_T(z_j))
+    z_e = sum_j g_j z_j, with the gate g = softmax(ReLU(BN(Linear(pool(h))))) on the trunk's output h
+    ce_peers, ce_ensemble, distil_ensemble: the three terms.
+
+    The gate learns from CE(z_e, y) alone. It adds m d_trunk + 3m parameters.
+    Deployed: branch 1. ONE-E: z_e.
+
+    Our reading: the ramp-up is the PCL paper's unified setting; the original, as we recall it, has none
+    (`ramp_up` 0). A trunk that gives tokens (B, N, d) is pooled over its tokens.
+
+    Args:
+        net: the peers.
+        temperature: T.
+        ramp_up: the epochs over which w(e) rises; 0 for none.
+        weight: the height of w(e).
+    """
+
+    least_peers = 2
+
+    def __init__(self, net: PeerNet, temperature: float = 3.0, ramp_up: float = 80, weight: float = 1.0) -> None:
+        super().__init__(net)
+        self.temperature, self.ramp_up, self.weight = temperature, ramp_up, weight
+        if not net.shapes["trunk"]:
+            raise InputError("ONE's gate looks at what the peers share: it needs a cut.")
+        shape = net.shapes["trunk"][0]
+        assert shape is not None
+        width = shape[-1] if len(shape) == 2 else shape[0]
+        self.gate = nn.Sequential(nn.Linear(width, net.size), nn.BatchNorm1d(net.size), nn.ReLU(), nn.Softmax(1))
+
+    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+        peers = self.net(views)
+        z, teacher = peers.logits, self.ensemble(peers)
+        w = ramp_up(epoch, self.ramp_up, self.weight)
+        return total(
+            ce_peers=cross_entropy(z, labels).sum(),
+            ce_ensemble=cross_entropy(teacher, labels),
+            distil_ensemble=w * distil(teacher.detach(), z, self.temperature).sum(),
+        )
+
+    def ensemble(self, peers: Peers) -> Tensor:
+        trunk = peers.trunk[0]
+        pooled = trunk.mean(1) if trunk.dim() == 3 else trunk.flatten(2).mean(2) if trunk.dim() > 3 else trunk
+        return (self.gate(pooled).T.unsqueeze(-1) * peers.logits).sum(0)

@@ -1,0 +1,17 @@
+"""How the weights of our own networks begin."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def initialise(network: nn.Module) -> None:
+    """Kaiming normal (fan out) for convolutions, 1 and 0 for batch-norm."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.BatchNorm2d):
+            nn.init.ones_(module.weight)
+            nn.init.zeros_(module.bias)

@@ -1,0 +1,51 @@
+"""How exactly a step is computed: the number format of the forward pass, loss scaling, gradient clipping."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Format = Literal["32", "bf16", "fp16"]
+
+
+class Precision:
+    """Weights stay float32; `bf16` and `fp16` are what the forward pass computes in, where torch finds it safe.
+
+    Args:
+        format: of the forward pass. float16 has few exponents: its losses are scaled, and a step whose
+            gradients overflow is skipped.
+        clip_norm: the largest norm of all gradients together.
+    """
+
+    def __init__(self, device: torch.device, format: Format = "32", clip_norm: float | None = None) -> None:
+        self.device, self.format, self.clip_norm = device, format, clip_norm
+        self.scaler = torch.amp.GradScaler(device.type, enabled=format == "fp16")
+
+    def autocast(self) -> torch.autocast:
+        dtype = torch.float16 if self.format == "fp16" else torch.bfloat16
+        return torch.autocast(self.device.type, dtype, enabled=self.format != "32")
+
+    def backward(self, loss: Tensor) -> None:
+        self.scaler.scale(loss).backward()
+
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Let the optimiser step; False if it was skipped because gradients overflowed."""
+        if self.clip_norm is not None:
+            self.scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(
+                [p for g in optimizer.param_groups for p in g["params"]], self.clip_norm
+            )
+        scale = self.scaler.get_scale()
+        self.scaler.step(optimizer)
+        self.scaler.update()
+        optimizer.zero_grad()
+        return self.scaler.get_scale() >= scale  # it falls only after an overflow
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.scaler.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state:
+            self.scaler.load_state_dict(state)

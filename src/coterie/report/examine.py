@@ -1,0 +1,187 @@
+"""What only the network itself can tell: costs, calibration, its worst mistakes, and what its peers saw."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import io
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from ..costs import macs, parameters, training_macs
+from ..cutting import evaluating
+from ..data import Data
+from ..evaluate import Scores
+from ..methods import Method
+from ..recipe import Recipe, from_file
+from ..run import Run
+from .content import Picture
+from .runs import Result
+
+MISTAKES, SHOWN_IMAGES, LARGEST = 12, 3, 96
+"""How many pictures a page shows of each kind, and their longest side in pixels."""
+
+
+@dataclass
+class Network:
+    """What a predictor costs where it is used; latency is the median for one image on this machine."""
+
+    parameters: int
+    macs: int
+    latency_ms: float
+
+
+@dataclass
+class ClassErrors:
+    """How often the images of a class are missed, and what they are taken for then."""
+
+    name: str
+    images: int
+    error: float
+    taken_for: str
+
+
+@dataclass
+class Examination:
+    """What was found; empty parts could not be, and `missing` says why."""
+
+    missing: list[str] = field(default_factory=list)
+    step_macs: float | None = None
+    train_size: int = 0
+    networks: dict[str, Network] = field(default_factory=dict)
+    tested: int = 0
+    error: float | None = None
+    bins: list[tuple[float, float, int]] = field(default_factory=list)
+    classes: list[ClassErrors] = field(default_factory=list)
+    mistakes: list[Picture] = field(default_factory=list)
+    views: list[list[Picture]] = field(default_factory=list)
+
+
+def examine(result: Result, weights: bool) -> Examination:
+    """Build a run's networks again for their costs and, with `weights`, test what it trained."""
+    checkpoint = result.path / "checkpoint.pt"
+    if not result.config:
+        return Examination(missing=[f"{result.path}: without config.yaml its networks cannot be built."])
+    if weights and not checkpoint.is_file():
+        found = _examine(result.path, None)
+        missing = f"{result.path}: there is no checkpoint.pt, so nothing that needs the weights is shown."
+        return Examination([*found.missing, missing], found.step_macs, found.train_size, found.networks)
+    return _examine(result.path, checkpoint.stat().st_mtime_ns if weights else None)
+
+
+@functools.lru_cache(maxsize=256)
+def _examine(path: Path, checkpoint_time: int | None) -> Examination:
+    """Kept until the checkpoint is another one, as a page that is written again and again needs it."""
+    found = Examination()
+    try:
+        recipe = from_file(path / "config.yaml")
+        method = recipe.build()
+        data, device = recipe.data, recipe.torch_device()
+        method.to(device)
+        found.train_size = data.train_size
+        found.step_macs = training_macs(method, data.shape, method.views, len(data.classes))
+        names = [name for name in (method.deployed, "ensemble") if name in method.predictors()]
+        for name in names:
+            network = method.predictors()[name]
+            found.networks[name] = Network(
+                parameters(network), macs(network, data.shape), latency_ms(network, data.shape)
+            )
+        if checkpoint_time is not None:
+            Run(path).restore(method)
+            _test(found, method, data, device)
+            found.views = _views(recipe, method)
+    except Exception as error:  # a report is about what is there: moved data or a user's own class must not end it
+        found.missing.append(f"{path}: {type(error).__name__}: {error}")
+    return found
+
+
+def latency_ms(network: nn.Module, shape: tuple[int, ...], repeats: int = 20) -> float:
+    """The median time for one image, in milliseconds."""
+    device = next(network.parameters()).device
+    image = torch.zeros(1, *shape, device=device)
+    times = []
+    with evaluating(network):
+        for _ in range(repeats + 3):
+            started = time.perf_counter()
+            network(image)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            times.append(1000 * (time.perf_counter() - started))
+    return statistics.median(times[3:])  # the first ones warm up
+
+
+def _test(found: Examination, method: Method, data: Data, device: torch.device) -> None:
+    """The deployed network on the test images: calibration, classes, and its most confident mistakes."""
+    network, scores, classes = method.predictors()[method.deployed], Scores(), len(data.classes)
+    pairs = torch.zeros(classes * classes, dtype=torch.long)
+    worst: list[tuple[float, int, int, Tensor]] = []
+    with evaluating(network):
+        for images, labels in data.test_batches(500):
+            logits = network(images.to(device)).float().cpu()
+            scores.add(logits, labels)
+            confidence, guess = logits.softmax(1).max(1)
+            pairs += torch.bincount(labels * classes + guess, minlength=classes * classes)
+            wrong = (guess != labels).nonzero()[:, 0]
+            wrong = wrong[confidence[wrong].argsort(descending=True)[:MISTAKES]]
+            worst += [(float(confidence[i]), int(labels[i]), int(guess[i]), images[i]) for i in wrong]
+            worst = sorted(worst, key=lambda mistake: -mistake[0])[:MISTAKES]
+    assert scores.bins is not None
+    found.tested, found.error = scores.count, scores.result()["error"]
+    found.bins = [(c / n, r / n, int(n)) if n else (0.0, 0.0, 0) for c, r, n in scores.bins.T.tolist()]
+    found.classes = _class_errors(pairs.view(classes, classes), data.classes)
+    found.mistakes = [
+        Picture(
+            picture(image, data), f"{data.classes[label]}, taken for {data.classes[guess]} ({100 * sure:.1f} %)"
+        )
+        for sure, label, guess, image in worst
+    ]
+
+
+def _class_errors(pairs: Tensor, names: Sequence[str]) -> list[ClassErrors]:
+    found = []
+    for c, name in enumerate(names):
+        images, right = int(pairs[c].sum()), int(pairs[c, c])
+        others = pairs[c].clone()
+        others[c] = 0
+        if images:
+            taken_for = names[int(others.argmax())] if others.any() else "–"
+            found.append(ClassErrors(name, images, 100 * (1 - right / images), taken_for))
+    return sorted(found, key=lambda entry: -entry.error)
+
+
+def _views(recipe: Recipe, method: Method) -> list[list[Picture]]:
+    """Some training images as each peer was shown them in the first epoch."""
+    data = recipe.data
+    chosen = np.unique(np.linspace(0, data.train_size - 1, SHOWN_IMAGES).astype(np.int64))
+    views, labels = data.views(chosen, method.views, recipe.seed, 0)
+    return [
+        [
+            Picture(picture(view[i], data), f"{data.classes[int(label)]}, view {j}")
+            for j, view in enumerate(views, 1)
+        ]
+        for i, label in enumerate(labels)
+    ]
+
+
+def picture(image: Tensor, data: Data) -> str:
+    """A normalised image as people see it; where the data does not say how it was normalised, stretched."""
+    pixels = image.detach().cpu().float()
+    mean, std = getattr(data, "mean", ()), getattr(data, "std", ())
+    if len(mean) == len(pixels):
+        pixels = pixels * torch.tensor(std).view(-1, 1, 1) + torch.tensor(mean).view(-1, 1, 1)
+    else:
+        pixels = (pixels - pixels.min()) / (pixels.max() - pixels.min()).clamp_min(1e-6)
+    array = (pixels.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
+    shown = Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
+    shown.thumbnail((LARGEST, LARGEST))
+    file = io.BytesIO()
+    shown.save(file, "PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

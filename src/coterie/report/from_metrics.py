@@ -1,0 +1,276 @@
+"""What the records of the runs tell: the summary, results, curves, peers over time, and where it comes from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..losses import ramp_up
+from .charts import COLOURS, Line, lines
+from .content import Cell, Figure, Section, Table, Tile, by_setting, number, spread, text
+from .runs import NOTHING, Group, Record, Spread, score
+
+POINTS = 150
+"""A curve of more epochs is thinned to this many points, its last one kept."""
+KINDS = {"peer1": "raw peer 1", "mean1": "mean peer 1", "raw_ensemble": "ensemble of raw peers"}
+KINDS |= {"mean_ensemble": "ensemble of mean peers", "ensemble": "ensemble"}
+
+
+def settings(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """The groups of each network and data set: only these are compared with each other."""
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(group.setting, []).append(group)
+    return found
+
+
+def reference(groups: Sequence[Group]) -> Group | None:
+    """What the others are compared with: the Baseline without anything unusual, or else the first."""
+    scored = [g for g in groups if g.method == "Baseline" and g.error().count]
+    return next((g for g in scored if g.label == "Baseline"), scored[0] if scored else None)
+
+
+def best(groups: Sequence[Group]) -> Group | None:
+    """The lowest error among those that are not the reference; failing these, the reference."""
+    base = reference(groups)
+    scored = [g for g in groups if g.error().count]
+    return min([g for g in scored if g is not base] or scored, key=lambda g: g.error().mean, default=None)
+
+
+def tiles(groups: Sequence[Group]) -> list[Tile]:
+    """The numbers of the summary: the best error and its distance to the Baseline."""
+    ours, base = best(groups), reference(groups)
+    if ours is None:
+        return []
+    found = [Tile(f"{ours.error().mean:.2f} %", f"error with {ours.label}")]
+    if base is not None and base is not ours:
+        found.append(Tile(f"{base.error().mean:.2f} %", f"with {base.label}"))
+        found.append(Tile(f"{ours.error().mean - base.error().mean:+.2f}", "points of difference"))
+    return found
+
+
+def summary(groups: Sequence[Group]) -> list[str]:
+    """What was trained and how much better it is, for somebody who reads nothing else."""
+    told = settings(groups)
+    sentences = [_story(same) for same in list(told.values())[:3]]
+    if len(told) > 3:
+        pairs = [(best(same), reference(same)) for same in told.values()]
+        gains = [b.error().mean - a.error().mean for a, b in pairs if a and b and a is not b]
+        won = sum(gain > 0 for gain in gains)
+        sentences.append(
+            f"In {won} of {len(gains)} such comparisons the best method errs less than the Baseline; "
+            f"{len(told) - 3} more are in the table."
+        )
+    return sentences
+
+
+def _story(groups: Sequence[Group]) -> str:
+    setting, base, ours = groups[0].setting, reference(groups), best(groups)
+    if ours is None:
+        return f"{setting}: no run has finished an epoch yet."
+    so_far = "" if ours.finished else " so far"
+    here = f"{_percent(ours.error())} of the {tested_on(ours)}{so_far}"
+    if base is None or ours is base:
+        return f"{setting}: trained with {ours.label}, the network errs on {here}."
+    mine, theirs = ours.error(), base.error()
+    better = theirs.mean - mine.mean
+    change = f"{100 * abs(better) / theirs.mean:.0f} %" if theirs.mean else f"{abs(better):.2f} points"
+    deviations = [s.std for s in (mine, theirs) if s.std is not None]
+    if len(deviations) < 2:
+        caveat = " (with one seed, how much of this is chance is unknown)"
+    elif abs(better) < max(deviations):
+        caveat = " (less than the spread between seeds: no clear difference)"
+    else:
+        caveat = ""
+    return (
+        f"{setting}: trained with {ours.label} the network errs on {here}, with {base.label} on "
+        f"{_percent(theirs)}: {change} {'fewer' if better >= 0 else 'more'} errors{caveat}."
+    )
+
+
+def _percent(value: Spread) -> str:
+    return f"{value.text()} %"
+
+
+def tested_on(g: Group) -> str:
+    """What errors are counted on: the test set, unless training images were held out for it."""
+    options = (g.config.get("data") or {}).get("init_args") or {} if isinstance(g.config.get("data"), dict) else {}
+    return "held-out images" if options.get("val_fraction") else "test images"
+
+
+def results(groups: Sequence[Group]) -> Section:
+    """One row per recipe: the errors that count, with their seeds."""
+    columns = ["method", "seeds", "epochs", "error %", "against Baseline", "top-5 error %"]
+    columns += ["ensemble error %", "NLL", "calibration error"]
+    rows = []
+    for setting, same in settings(groups).items():
+        base = reference(same)
+        lowest = min((g.error().mean for g in same if g.error().count), default=math.nan)
+        for g in same:
+            error = g.error()
+            gain = error.mean - base.error().mean if base is not None and error.count else None
+            rows.append(
+                [
+                    text(setting),
+                    text(g.label),
+                    number(len(g.counted), "{:.0f}"),
+                    Cell(f"{g.epochs}{'' if g.finished else ' so far'}", g.epochs),
+                    spread(error, strong=error.mean == lowest),
+                    number(gain, "{:+.2f}") if g is not base else text(NOTHING),
+                    spread(g.final(of_deployed("top5_error"))),
+                    spread(g.error("ensemble")),
+                    spread(g.final(of_deployed("nll")), 3),
+                    spread(g.final(of_deployed("ece")), 4),
+                ]
+            )
+    note = (
+        "Error of the network that is deployed, after the last epoch: mean ± sample standard deviation over the "
+        "seeds. Never the best epoch, never the best peer."
+    )
+    return Section("results", "Results", "", [by_setting("Results", columns, rows, note)])
+
+
+def curves(groups: Sequence[Group]) -> Section:
+    """Errors of the deployed network and of every kind of predictor, loss terms, learning rate, ramp-up."""
+    lead = "A line is the mean over the seeds, its band reaches from the lowest to the highest."
+    section = Section("curves", "Curves", lead)
+    for setting, same in settings(groups).items():
+        series = [curve(g, g.label, of_deployed("error"), look, look // COLOURS) for look, g in enumerate(same)]
+        section.blocks += figures(f"Error of the deployed network, {setting}", series, "error %")
+        if max((len(line.x) for line in series), default=0) >= 8:
+            closer = [line.second_half() for line in series]
+            section.blocks += figures(f"Second half of the training, {setting}", closer, "error %")
+    for g in groups:
+        names = [(name, label) for name, label in KINDS.items() if name in g.predictors()]
+        series = [curve(g, label, of_predictor(name), look, look % 3) for look, (name, label) in enumerate(names)]
+        if len(series) > 1:
+            title = f"Raw, mean and ensemble predictors: {g.label}, {g.setting}"
+            section.blocks += figures(title, series, "error %", detail=True)
+    for g in groups:
+        terms = list(dict.fromkeys(n for run in g.runs for r in run.records for n in r["terms"]))
+        if len(terms) == 2:  # the loss and its only term are the same
+            terms = terms[:1]
+        series = [curve(g, name, of_part("terms", name), look) for look, name in enumerate(terms)]
+        section.blocks += figures(f"Loss terms: {g.label}, {g.setting}", series, "loss", detail=True)
+    for setting, same in settings(groups).items():
+        rates = [curve(g, g.label, lambda r: r.get("lr"), look, look % 3) for look, g in enumerate(same)]
+        section.blocks += figures(f"Learning rate, {setting}", rates, "learning rate")
+        weights = [_ramp(g, look) for look, g in enumerate(same)]
+        section.blocks += figures(f"Distillation weight (ramp-up, Eq. 6), {setting}", weights, "w(e)", False)
+    return section
+
+
+def _ramp(g: Group, look: int) -> Line:
+    """w(e) from the options of the method; empty where it has none."""
+    options = options_of(g)
+    length, weight = options.get("ramp_up"), options.get("weight", 1.0)
+    if not isinstance(length, (int, float)) or not isinstance(weight, (int, float)):
+        return Line(g.label, (), ())
+    return curve(g, g.label, lambda r: ramp_up(r["epoch"], length, weight), look, look % 3)
+
+
+def options_of(g: Group) -> dict[str, Any]:
+    method = g.config.get("method")
+    return (method.get("init_args") or {}) if isinstance(method, dict) else {}
+
+
+def diversity(groups: Sequence[Group]) -> Section:
+    """How far the peers are from each other over time, and what their ensemble makes of it (Fig. 4)."""
+    lead = (
+        "Peers that say the same teach each other nothing. Diversity is the branch variance of Fig. 4: "
+        "the L2 distance between the softmax outputs of two peers, averaged over pairs and images."
+    )
+    section = Section("diversity", "Peers: diversity and agreement", lead)
+    for setting, same in settings(groups).items():
+        for key, y, factor in (("diversity", "L2 distance", 1), ("agreement", "same class named, %", 100)):
+            series = [
+                curve(g, f"{g.label}, {name} peers", of_part(key, kind, factor), look, dash)
+                for look, g in enumerate(same)
+                for dash, (kind, name) in enumerate((("peer", "raw"), ("mean", "mean")))
+            ]
+            section.blocks += figures(f"{key.capitalize()} of peers, {setting}", series, y, False)
+        ensembles = [
+            curve(g, g.label, lambda r: _accuracy(r, "ensemble"), look, look // COLOURS)
+            for look, g in enumerate(same)
+        ]
+        section.blocks += figures(f"Accuracy of the ensemble, {setting}", ensembles, "accuracy %", False)
+    return section
+
+
+def _accuracy(record: Record, predictor: str) -> float | None:
+    error = score(record, predictor, "error")
+    return None if error is None else 100 - error
+
+
+def of_deployed(metric: str) -> Callable[[Record], float | None]:
+    return lambda record: score(record, record["deployed"], metric)
+
+
+def of_predictor(name: str) -> Callable[[Record], float | None]:
+    return lambda record: score(record, name, "error")
+
+
+def of_part(key: str, kind: str, factor: float = 1.0) -> Callable[[Record], float | None]:
+    def value(record: Record) -> float | None:
+        found = record[key].get(kind)
+        return None if found is None else factor * found
+
+    return value
+
+
+def curve(g: Group, name: str, value: Callable[[Record], float | None], look: int = 0, dash: int = 0) -> Line:
+    """A number over the epochs, as a line with the band of its seeds."""
+    found = thinned(list(g.curve(value).items()))
+    banded = any(s.count > 1 for _, s in found)
+    return Line(
+        name,
+        [float(epoch) for epoch, _ in found],
+        [s.mean for _, s in found],
+        [min(s.values) for _, s in found] if banded else (),
+        [max(s.values) for _, s in found] if banded else (),
+        look,
+        dash,
+    )
+
+
+def thinned(points: list[Any]) -> list[Any]:
+    stride = math.ceil(len(points) / POINTS) or 1
+    return points[(len(points) - 1) % stride :: stride]
+
+
+def figures(
+    title: str, series: Sequence[Line], y: str, log: bool | None = None, x: str = "epoch", detail: bool = False
+) -> list[Figure]:
+    """A figure of those series that have points, or none; on a log scale if the values span much."""
+    drawn = [s for s in series if s.y]
+    if not drawn:
+        return []
+    values = [v for s in drawn for v in (*s.y, *s.low)]
+    if log is None:
+        log = min(values) > 0 and max(values) > 8 * min(values)
+    legend = [(s.name, s.css) for s in drawn]
+    return [Figure(title, lines(title, drawn, x, y, log), "", legend, detail)]
+
+
+def provenance(groups: Sequence[Group]) -> Section:
+    """Where every number comes from: directories, seeds, commands, machines, and what is wrong."""
+    rows, machines = [], []
+    for g in groups:
+        for run in g.runs:
+            seed = Cell(str(run.seed), run.seed if isinstance(run.seed, int) else None)
+            done = number(len(run.records), "{:.0f}")
+            state = "; ".join(run.problems) or "complete"
+            command = run.environment.get("command") or NOTHING
+            date = str(run.environment.get("date") or NOTHING)[:16].replace("T", " ")
+            row = [text(run.path), text(g.label), seed, done, text(state), text(date), text(command)]
+            rows.append(row)
+            machine = {k: v for k, v in run.environment.items() if k not in ("command", "seed", "date")}
+            if machine and machine not in machines:
+                machines.append(machine)
+    tables = [Table("Runs", ["run", "method", "seed", "epochs", "state", "date", "command"], rows)]
+    if machines:
+        keys = list(dict.fromkeys(key for machine in machines for key in machine))
+        cells = [[text(NOTHING if m.get(key) is None else m[key]) for key in keys] for m in machines]
+        tables.append(Table("Environment", keys, cells))
+    return Section("runs", "Runs, seeds, commands, environment", "", list(tables))

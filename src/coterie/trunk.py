@@ -1,0 +1,217 @@
+"""The modules that peers share, while a forward pass lasts: run once for all, or recomputed and not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+from torch.utils.checkpoint import checkpoint
+
+from .cutting import Split
+
+
+class SharedCall:
+    """Stands in for the call of a shared module: runs it for the first peer, hands the outputs to the others.
+
+    once:    keep the outputs for the peers that follow; else every peer runs the module.
+    fragile: something changes the output in place, so that each peer must get a copy.
+    slices:  the kept outputs are of this many views as one batch; peer j gets the j-th part.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.once = self.fragile = self.recompute = self.of_forward = False
+        self.outputs: list[Any] = []
+        self.next = self.peer = 0
+        self.slices = 1
+
+    def reset(self) -> None:
+        self.outputs, self.slices = [], 1
+
+    def turn(self, peer: int) -> None:
+        self.next, self.peer = 0, peer
+        if not self.once:
+            self.outputs = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.next == len(self.outputs):
+            self.outputs.append(self._run(*args, **kwargs))
+        output = self.outputs[self.next]
+        self.next += 1
+        if self.slices > 1:
+            output = tree_map_only(Tensor, self._slice, output)
+        return tree_map_only(Tensor, Tensor.clone, output) if self.fragile and self.once else output
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        if self.of_forward:
+            return type(self.module).forward(self.module, *args, **kwargs)
+        run = partial(type(self.module)._call_impl, self.module, **kwargs)
+        if self.recompute and torch.is_grad_enabled():
+            contexts = lambda: (nullcontext(), scratch_buffers(self.module))  # noqa: E731
+            return checkpoint(run, *args, use_reentrant=False, context_fn=contexts)
+        return run(*args)
+
+    def _slice(self, output: Tensor) -> Tensor:
+        return output.chunk(self.slices)[self.peer] if output.dim() and len(output) % self.slices == 0 else output
+
+
+class Trunk:
+    """The shared modules of a PeerNet by their calls, and how they run in this forward pass."""
+
+    def __init__(self, first: nn.Module, split: Split, example: Tensor) -> None:
+        self.calls = [SharedCall(first.get_submodule(name)) for name in split.calls]
+        changed = _changed_in_place(first, split, example)
+        self.output_changes = split.cut in changed
+        """Whether a branch changes in place what enters it."""
+        for name, call in zip(split.calls, self.calls, strict=True):
+            call.fragile = name in changed
+
+    @contextmanager
+    def running(self, once: bool, recompute: bool, compiled: bool) -> Iterator[None]:
+        """While this lasts the shared modules' calls go through their `SharedCall`.
+
+        Hooks on a shared module see it run once, as `_call_impl` is what is replaced; a compiler sees only
+        `forward`.
+        """
+        slot = "forward" if compiled else "_call_impl"
+        for call in self.calls:
+            call.once, call.recompute, call.of_forward = once, recompute, compiled
+            call.reset()
+            setattr(call.module, slot, call)
+        try:
+            yield
+        finally:
+            for call in self.calls:
+                delattr(call.module, slot)
+                call.reset()  # no graph is kept alive
+
+    def turn(self, peer: int) -> None:
+        for call in self.calls:
+            call.turn(peer)
+
+    def run_joint(self, network: nn.Module, cut: nn.Module, views: Sequence[Tensor]) -> None:
+        """Run only the shared modules, on all views as one batch; each peer will be handed its part."""
+
+        def stop(module: nn.Module, args: Any) -> None:
+            raise _TrunkDone
+
+        handle = cut.register_forward_pre_hook(stop, prepend=True)
+        self.turn(0)
+        try:
+            network(torch.cat(list(views)))
+        except _TrunkDone:
+            pass
+        finally:
+            handle.remove()
+        for call in self.calls:
+            call.slices = len(views)
+
+
+class _TrunkDone(Exception):
+    pass
+
+
+@contextmanager
+def scaled_gradients(network: nn.Module, parameters: list[nn.Parameter], factor: float) -> Iterator[None]:
+    """While this lasts these parameters are stood in for by themselves with scaled gradients.
+
+    On the parameters, not on what crosses the cut: the same, gradients being linear, and right as well for
+    networks in which several tensors cross it, or a class token that the peers have in common.
+    """
+    scaled = {p: _Scaled.apply(p, factor) for p in parameters}
+    places = [
+        (module._parameters, name, p)
+        for module in network.modules()
+        for name, p in module._parameters.items()
+        if p in scaled
+    ]
+    try:
+        for owner, name, p in places:
+            owner[name] = scaled[p]
+        yield
+    finally:
+        for owner, name, p in places:
+            owner[name] = p
+
+
+class _Scaled(torch.autograd.Function):
+    """The identity, whose gradient is multiplied with a factor."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.factor, None
+
+
+@contextmanager
+def scratch_buffers(*modules: nn.Module) -> Iterator[None]:
+    """While this lasts the modules' buffers are copies, so that a run leaves no trace in batch-norm statistics."""
+    parts = [part for module in modules for part in module.modules()]
+    kept = [(part, dict(part._buffers)) for part in parts if part._buffers]
+    for part, buffers in kept:
+        part._buffers.update({name: None if b is None else b.clone() for name, b in buffers.items()})
+    try:
+        yield
+    finally:
+        for part, buffers in kept:
+            part._buffers.update(buffers)
+
+
+def _changed_in_place(network: nn.Module, split: Split, example: Tensor) -> set[str]:
+    """The shared modules whose output something outside of them changes in place; the cut, if its input is.
+
+    In-place activations where a branch begins, or `x += ...` in a forward method, would corrupt what the
+    other peers are handed. Both modes are tried: dropout in place acts only in training.
+    """
+    flags = [(part, part.training) for part in network.modules()]
+    changed: set[str] = set()
+    images = example if len(example) > 1 else example.repeat(2, *(1,) * (example.dim() - 1))
+    devices = [example.device] if example.is_cuda else []
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices), scratch_buffers(network):
+            for mode in (False, True):
+                network.train(mode)
+                changed |= _changes_of_one_run(network, split, images.clone())
+    finally:
+        for part, flag in flags:
+            part.training = flag
+    return changed
+
+
+def _changes_of_one_run(network: nn.Module, split: Split, images: Tensor) -> set[str]:
+    seen: list[tuple[str, Tensor, int]] = []  # whose it is, the tensor, its version when we saw it
+    changed: set[str] = set()
+
+    def note_changes(*_: Any) -> None:
+        changed.update(name for name, t, version in seen if t._version != version)
+
+    def watch(name: str, value: Any) -> None:
+        tree_map_only(Tensor, lambda t: seen.append((name, t, t._version)), value)
+
+    def leave(name: str, module: nn.Module, args: Any, output: Any) -> None:
+        # What a shared module does to an earlier output is done once and harms nobody.
+        seen[:] = [(other, t, t._version) for other, t, _ in seen]
+        watch(name, output)
+
+    cut = network.get_submodule(split.cut)
+    handles = [cut.register_forward_pre_hook(lambda module, args: watch(split.cut, args))]
+    for name in split.calls:
+        module = network.get_submodule(name)
+        handles.append(module.register_forward_pre_hook(note_changes))
+        handles.append(module.register_forward_hook(partial(leave, name)))
+    try:
+        network(images)
+    finally:
+        for handle in handles:
+            handle.remove()
+    note_changes()
+    return changed

@@ -1,0 +1,122 @@
+"""What the engine's tests share: a small network without batch-norm, and runs in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from coterie import models
+from coterie.errors import Failure, InputError, Stopped
+from coterie.recipe import Recipe, from_options
+from coterie.train import train
+
+
+class Plain(nn.Module):
+    """No batch-norm, so that a batch may be cut up; dropout, so that lost random states show."""
+
+    default_cut = "late"
+
+    def __init__(
+        self, num_classes: int = 10, in_channels: int = 1, dropout: float = 0.2, unused: bool = False
+    ) -> None:
+        super().__init__()
+        self.early = nn.Conv2d(in_channels, 8, 3, 2, 1)
+        self.dropout = nn.Dropout(dropout)
+        self.late = nn.Conv2d(8, 8, 3, 2, 1)
+        self.head = nn.Linear(8, num_classes)
+        self.unused = nn.Linear(8, 8) if unused else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.late(self.dropout(torch.relu(self.early(x)))))
+        logits: Tensor = self.head(x.mean((2, 3)))
+        return logits
+
+
+def add_plain(patch: pytest.MonkeyPatch) -> None:
+    """`plain` becomes a model's name; what is slow to import is imported, so that forked processes have it."""
+    ours = models.available()
+    patch.setattr(models, "available", lambda: {**ours, "plain": Plain})
+    made = recipe()
+    made.build_optimizer(made.build())
+
+
+def recipe(**changes: Any) -> Recipe:
+    """Twelve steps of PCL, saved after each: three epochs of 50 digits in batches of 16, 16, 16 and 2."""
+    data = {"class_path": "digits", "init_args": {"limit": 5}}
+    options = {"method": "PCL", "model": "plain", "data": data, "epochs": 3, "batch": 16, "peers": 2}
+    return from_options({**options, "ema_horizon": 0.5, "checkpoint_every": "0s", **changes})
+
+
+def outcome(out: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The last state of a run, and its records without what a clock says."""
+    state = torch.load(out / "checkpoint.pt", weights_only=True)
+    records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    for record in records:
+        del record["time"]
+    return {key: state[key] for key in ("epoch", "step", "method", "optimizer", "rates", "precision")}, records
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal bit for bit, tensors included."""
+    if isinstance(a, Tensor):
+        return isinstance(b, Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b)
+
+
+def fork(job: Callable[[], Any], **environment: str) -> multiprocessing.Process:
+    """Start a real process that does a job; its exit code is the command line's."""
+
+    def body() -> None:
+        os.environ.update(environment)
+        torch.set_num_threads(1)
+        try:
+            job()
+            os._exit(0)
+        except (InputError, Failure, Stopped) as error:
+            print(f"coterie: {error}", file=sys.stderr, flush=True)
+            os._exit({InputError: 2, Failure: 1, Stopped: 75}[type(error)])
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(99)
+
+    process = multiprocessing.get_context("fork").Process(target=body)
+    process.start()
+    return process
+
+
+def fork_ranks(size: int, job: Callable[[], Any]) -> list[multiprocessing.Process]:
+    """Start the processes of one training, as torchrun does."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(size)}
+    return [fork(job, RANK=str(rank), LOCAL_RANK=str(rank), **place) for rank in range(size)]
+
+
+def ended(*processes: multiprocessing.Process, timeout: float = 120) -> list[int | None]:
+    """Wait for processes; one that hangs is killed and gives None."""
+    for process in processes:
+        process.join(timeout)
+    codes = [process.exitcode for process in processes]
+    for process in processes:
+        if process.is_alive():
+            process.kill()
+    return codes
+
+
+def train_into(out: Path, **changes: Any) -> Callable[[], Any]:
+    return lambda: train(recipe(**changes), out)

@@ -1,0 +1,135 @@
+"""Where a network can be cut: the list, its numbers and the default."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from coterie import models
+from coterie.costs import macs, parameters
+from coterie.cuts import default_cut, list_cuts
+from coterie.flow import bottlenecks
+
+from .conftest import TinyNet, coterie, refused
+
+
+class Skips(nn.Module):
+    """b runs beside a shortcut, c receives everything, e beside a tensor carried past it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c, self.d, self.e, self.f = (nn.Linear(4, 4) for _ in range(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.a(x)
+        x = self.c(x + self.b(x))
+        carried, x = self.d(x).chunk(2, dim=1)
+        return self.f(torch.cat([carried, self.e(torch.cat([x, x], 1))[:, :2]], 1))
+
+
+def test_bottlenecks_are_the_modules_no_path_goes_around() -> None:
+    assert bottlenecks(Skips(), torch.randn(2, 4), list("abcdef")) == ["a", "c", "d", "f"]
+
+
+def test_bottlenecks_by_another_way() -> None:
+    """A module is a bottleneck if fixing its input fixes the logits, whatever the image."""
+    model, names = Skips().eval(), list("abcdef")
+    first, second = torch.randn(2, 2, 4)
+    held = []
+    for name in names:
+        inputs: list[Tensor] = []
+
+        def fix(module: nn.Module, args: tuple[Tensor], inputs: list[Tensor] = inputs) -> tuple[Tensor]:
+            inputs.append(args[0])
+            return (inputs[0],)
+
+        handle = model.get_submodule(name).register_forward_pre_hook(fix)
+        if torch.equal(model(first), model(second)):
+            held.append(name)
+        handle.remove()
+    assert held == bottlenecks(model, first, names)
+
+
+def test_listing_leaves_the_network_as_it_was() -> None:
+    model = TinyNet().train()
+    model.stage1.requires_grad_(False)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    list_cuts(model, torch.randn(1, 3, 8, 8))
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert model.training and not model.stage1[0].weight.requires_grad and model.head.weight.requires_grad
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_numbers_of_every_cut_add_up() -> None:
+    model = models.factory("resnet20", 10, 3)()
+    cuts = list_cuts(model, torch.randn(1, 3, 32, 32))
+    names = [
+        "stage1",
+        "stage1.1",
+        "stage1.2",
+        "stage2",
+        "stage2.1",
+        "stage2.2",
+        "stage3",
+        "stage3.1",
+        "stage3.2",
+        "fc",
+    ]
+    assert [cut.name for cut in cuts] == names
+    for cut in cuts:
+        assert cut.shared_parameters + cut.peer_parameters == parameters(model)
+        assert cut.shared_macs + cut.peer_macs == macs(model, (3, 32, 32))
+    stage3 = next(cut for cut in cuts if cut.name == "stage3")
+    assert stage3.peer_parameters == parameters(model.stage3) + parameters(model.fc)
+    assert stage3.peer_macs == macs(nn.Sequential(model.stage3), (32, 16, 16)) + 640
+
+
+def test_costs_are_those_of_the_specification() -> None:
+    """At a trunk of two thirds of the work: ONE 1.7, DML 3, PCL 4, on one view 2.2."""
+    cuts = list_cuts(models.factory("resnet32", 10, 3)(), torch.randn(1, 3, 32, 32))
+    stage3 = next(cut for cut in cuts if cut.name == "stage3")
+    assert stage3.share == pytest.approx(1 / 3, abs=0.01)
+    costs = {name: round(value, 1) for name, value in stage3.training_costs(3).items()}
+    assert costs == {"PCL": 4.0, "PCL_one_view": 2.2, "ONE": 1.7, "DML": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "cut"),
+    [
+        ("resnet110", "stage3"),
+        ("vgg16", "block5"),
+        ("densenet40_12", "block3"),
+        ("torchvision:resnet18", "layer4"),
+        ("timm:test_resnet", "layer3"),  # its layer4 is less than a tenth of the work
+        ("timm:test_vit", "blocks.4"),
+    ],
+)
+def test_default_is_the_papers_cut_or_the_last_stage(name: str, cut: str) -> None:
+    assert default_cut(models.factory(name, 10, 3)(), torch.randn(1, 3, 160, 160)) == cut
+
+
+def test_every_listed_cut_can_be_made() -> None:
+    from coterie import PeerNet
+
+    example = torch.randn(2, 3, 8, 8)
+    for cut in list_cuts(TinyNet(), example):
+        net = PeerNet(TinyNet, 2, cut.name, example)
+        assert parameters(net) == cut.shared_parameters + 2 * cut.peer_parameters
+
+
+def test_command_prints_a_table_with_the_default_marked_and_json() -> None:
+    table = coterie("cuts", "resnet8")
+    assert table.returncode == 0 and "stage3 (default)" in table.stdout
+    found = json.loads(coterie("cuts", "timm:test_vit", "--size", "64", "--classes", "7", "--json").stdout)
+    assert found["input"] == [3, 64, 64] and found["default"] == "blocks.4"
+    assert [cut["name"] for cut in found["cuts"]][-1] == "head"
+    assert found["cuts"][-1]["peer_parameters"] == 7 * 64 + 7
+
+
+def test_bad_input_of_the_command() -> None:
+    assert "--size" in refused("cuts", "resnet8", "--size", "3x32")
+    assert "did you mean 'resnet32'" in refused("cuts", "resnet33")
