@@ -14,8 +14,10 @@ from scipy import stats
 from coterie.experiments.jobs import Job, cost, distinct, shard
 from coterie.experiments.paper import NUMBERS, PARAMETERS, TABLE1, TABLE2, TABLE3, TABLE4
 from coterie.experiments.protocols import EXPERIMENTS, MINI, PAPER, PROTOCOLS
+from coterie.experiments.reproduce import Reproduction
 from coterie.experiments.statistics import paired
 from coterie.experiments.tables import cells, select
+from coterie.models import available
 
 from .conftest import refused
 
@@ -217,3 +219,21 @@ def test_an_out_of_another_protocol_or_of_something_else_is_refused(tmp_path: Pa
     assert "not empty" in refused("reproduce", "table1", "--out", other)
     assert "is a file" in refused("reproduce", "table1", "--out", other / "chapter1.txt")
     assert [file.name for file in other.iterdir()] == ["chapter1.txt"]
+
+
+@pytest.mark.parametrize("name", ["mini", "mini100", "smoke", "paper"])
+def test_every_cell_is_a_recipe(name: str, tmp_path: Path) -> None:
+    """The options, methods, networks and data sets of all tables and figures exist under these names."""
+    if name == "paper":  # what differs from mini: ImageNet's options, and the networks' names
+        found = [cell for cell in cells("table1", PAPER, 1) if "ImageNet" in cell.setting.title]
+        models = {setting.options["model"] for settings in PAPER.settings.values() for setting in settings}
+        assert models <= available().keys()
+    else:
+        found = [cell for experiment in EXPERIMENTS for cell in cells(experiment, PROTOCOLS[name], 1)]
+    jobs = distinct(job for cell in found for job in cell.jobs)
+    made = Reproduction("table1", PROTOCOLS[name], tmp_path, 1)
+    for job in jobs if name in ("mini", "paper") else jobs[:2]:
+        recipe = made.recipe(job)
+        assert recipe.method_class.__name__ == job.options["method"] and recipe.epochs == job.epochs
+        given = {key.removeprefix("method.") for key in job.options if key.startswith("method.")}
+        assert recipe.method_given == given | ({"teacher"} if job.needs else set())

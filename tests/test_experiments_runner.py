@@ -190,3 +190,11 @@ def test_kept_metrics_are_done_but_no_teacher(tmp_path: Path) -> None:
     write_run(tmp_path, job, {"peer1": 12.0})
     assert state(tmp_path, job).kind == "done"
     assert state(tmp_path, job, weights=True).kind == "damaged"
+
+
+@pytest.mark.slow
+def test_table4_with_its_teacher(tmp_path: Path) -> None:
+    code, text, error = finish(start("table4", "--out", tmp_path / "out", "--seeds", 1))
+    assert code == 0 and text.count("1/1") == 3, error
+    pupil = select(cells("table4", toy(), 1), "KD")[0].jobs[0]
+    assert pupil.needs is not None and state(tmp_path / "out", pupil.needs, weights=True).kind == "done"
