@@ -126,20 +126,23 @@ def test_a_damaged_run_is_said_moved_aside_and_done_anew(out: Path, reproduce: R
     assert was == now  # the same seed gives the same result
 
 
-def test_a_run_that_cannot_be_continued_is_done_anew_and_a_failed_one_is_told(
-    out: Path, tmp_path: Path, reproduce: Reproduce
-) -> None:
-    """A partial run of another configuration under this name is refused by `coterie train`; a bad option fails."""
-    job = jobs(3)[2]
-    path = write_run(out, job, {"peer1": 50.0}, epochs=1)
-    (path / "checkpoint.pt").write_bytes(b"PK\x05\x06" + bytes(18))  # an empty zip: a checkpoint of nothing
-    code, text, error = reproduce(out, "--seeds", 3)
-    assert code == 0 and "moved to" in error and "3/3" in text, error
+def test_a_failed_run_is_told(tmp_path: Path, reproduce: Reproduce) -> None:
     code, text, error = reproduce(tmp_path / "out", "--seeds", 1, **{"optimizer.lr": -1.0})
     assert code == 1 and "failed: ValueError: Invalid learning rate: -1.0" in error
     assert "failed after 0 of 2 epochs: ValueError: Invalid learning rate" in text and "0/1" in text
 
 
+@pytest.mark.slow
+def test_a_run_that_cannot_be_continued_is_done_anew(out: Path, reproduce: Reproduce) -> None:
+    """A partial run of another configuration under this name is refused by `coterie train`."""
+    job = jobs(1, batch=24)[0]
+    path = write_run(out, job, {"peer1": 50.0}, epochs=1)
+    (path / "checkpoint.pt").write_bytes(b"PK\x05\x06" + bytes(18))  # an empty zip: a checkpoint of nothing
+    code, text, error = reproduce(out, "--seeds", 1, batch=24)
+    assert code == 0 and "moved to" in error and "1/1" in text, error
+
+
+@pytest.mark.slow
 def test_a_run_in_progress_is_waited_for_not_trained_twice(out: Path, reproduce: Reproduce) -> None:
     """A runner that was killed leaves its training process behind: the next runner waits for that."""
     long = {"epochs": 5}

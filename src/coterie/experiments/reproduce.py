@@ -7,9 +7,11 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from jsonargparse import ArgumentParser
 from rich.console import Console
 from rich.table import Table
 
@@ -89,8 +91,12 @@ class Reproduction:
 
     def recipe(self, job: Job) -> recipe.Recipe:
         """A job's recipe as `coterie train` will understand it, the data as seen from here."""
-        parser, flags = recipe.parser(), job.flags(self._root(job))
+        parser, flags = self._parser, job.flags(self._root(job))
         return recipe.from_namespace(parser, parse(parser, flags), parse(parser, flags, defaults=False))
+
+    @cached_property
+    def _parser(self) -> ArgumentParser:
+        return recipe.parser()
 
     def _root(self, job: Job) -> str:
         data = job.options["data"]
