@@ -93,7 +93,8 @@ if __name__ == "__main__":
         "paper_like": [paper_like(model) for model in ("resnet32", "resnet56")],
         "short_epochs": short_epochs(),
     }
-    del result["environment"]["host"], result["environment"]["directory"]
+    for private in ("host", "directory", "command"):
+        del result["environment"][private]
     text = json.dumps(result, indent=2) + "\n"
     print(text)
     if output is not None:

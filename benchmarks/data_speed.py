@@ -25,9 +25,9 @@ from torch.utils.data import DataLoader, Dataset
 from coterie import PCL, PeerNet
 from coterie.data.cifar import cifar100
 from coterie.data.folder import folder
+from coterie.healing import import_healed
 from coterie.models import factory
 from coterie.run import environment
-from coterie.torchvision_import import torchvision
 
 VIEWS, BATCH, WORKERS = 3, 128, 2
 
@@ -68,7 +68,7 @@ def ratio(name: str, usual: Callable[[], int], ours: Callable[[], int], turns: i
 
 def small_images(root: str, turns: int) -> dict[str, object]:
     """CIFAR's shape: all views by one indexing, against PIL and torchvision in a DataLoader."""
-    v1 = torchvision("torchvision.transforms")
+    v1 = import_healed("torchvision.transforms")
     data = cifar100(root=root)
     data.load()
     steps = [v1.RandomCrop(32, 4), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(data.mean, data.std)]
@@ -96,7 +96,7 @@ def small_images(root: str, turns: int) -> dict[str, object]:
 
 def photographs(root: Path, turns: int) -> dict[str, object]:
     """224 px: decode once and make the views, against loading the same file for each view."""
-    v1 = torchvision("torchvision.transforms")
+    v1 = import_healed("torchvision.transforms")
     data = folder(root=str(root), workers=WORKERS)
     data.load()
     steps = [

@@ -22,7 +22,7 @@ from coterie.data.folder import folder
 from coterie.data.images import Unreadable, decode
 from coterie.data.index import scan
 from coterie.errors import InputError
-from coterie.torchvision_import import torchvision
+from coterie.healing import import_healed
 
 from .conftest import coterie, refused, shared_data
 
@@ -180,7 +180,7 @@ def test_an_abandoned_stream_does_not_spoil_the_next(tree):
 
 
 def test_test_images_are_torchvisions_resize_and_centre_crop(tmp_path):
-    v2 = torchvision("torchvision.transforms.v2")
+    v2 = import_healed("torchvision.transforms.v2")
     for i, size in enumerate(((300, 260), (231, 500), (90, 60), (256, 256))):
         (tmp_path / "train" / "c").mkdir(parents=True, exist_ok=True)
         (tmp_path / "val" / "c").mkdir(parents=True, exist_ok=True)
@@ -200,7 +200,7 @@ def test_a_view_is_the_drawn_crop_resized(tree):
     from coterie.data.augment import resized_crop
     from coterie.data.draws import draws
 
-    functional = torchvision("torchvision.transforms.v2.functional")
+    functional = import_healed("torchvision.transforms.v2.functional")
     data = loaded(tree)
     views, _ = data.views(np.arange(12), 2, seed=5, epoch=1)
     numbers = draws(5, 1, np.arange(12), 2, 24)

@@ -13,7 +13,7 @@ from coterie.data.digits import digits
 from coterie.data.draws import draws
 from coterie.data.memory import InMemory, Joined
 from coterie.errors import InputError
-from coterie.torchvision_import import torchvision
+from coterie.healing import import_healed
 
 
 class Small(InMemory):
@@ -157,13 +157,13 @@ def test_torchvision_augmentations_are_drawn_per_view_and_leave_training_randomn
 def test_erasing_is_torchvisions_with_the_mean_colour():
     view = torch.full((3, 16, 16), 7, dtype=torch.uint8)
     made = Augment(["erase"], (0.5, 0.4, 0.3))(view, draw=0.25)
-    v2 = torchvision("torchvision.transforms.v2")
+    v2 = import_healed("torchvision.transforms.v2")
     torch.manual_seed(int(0.25 * 2**53))
     assert torch.equal(made, v2.RandomErasing(value=[128.0, 102.0, 76.0])(view))
 
 
 def test_resized_crop_has_torchvisions_distribution():
-    v2 = torchvision("torchvision.transforms.v2")
+    v2 = import_healed("torchvision.transforms.v2")
     random = np.random.default_rng(0)
     theirs_maker = v2.RandomResizedCrop(224)
     image = torch.zeros(3, 60, 90, dtype=torch.uint8)

@@ -212,7 +212,7 @@ def test_torchrun_brings_a_killed_worker_back(tmp_path: Path) -> None:
         children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
         second = [p for p in children if "\0RANK=1\0" in Path(f"/proc/{p}/environ").read_text()]
         os.kill(int(second[0]), signal.SIGKILL)
-        _, said = agent.communicate(timeout=120)
+        _, said = agent.communicate(timeout=240)
     assert agent.returncode == 0, said
     continued = json.loads((out / "environment.json").read_text())
     assert continued["processes"] == 2 and len(continued["continued"]) == 1

@@ -226,6 +226,16 @@ def test_training_macs_against_the_arithmetic_of_the_modules(views: int, trunk_r
     assert training_macs(method, (3, 8, 8), method.views, 5) == 3 * (forward + ensemble) + forward
 
 
+@pytest.mark.parametrize("name, options, steps", [("ONE", {}, 1.7), ("DML", {}, 3), ("PCL", {}, 4),
+                                                  ("PCL", {"input_augmentation": False}, 2.2)])  # fmt: skip
+def test_training_costs_what_the_specification_says(name: str, options: dict[str, Any], steps: float) -> None:
+    """In steps of the plain network, rounded to a tenth; ResNet-32's trunk is two thirds of it."""
+    recipe = from_options({"method": {"class_path": name, "init_args": options}, "model": "resnet32", "epochs": 1})
+    method = recipe.build()
+    plain = 3 * macs(method.net.peers[0], recipe.data.shape)
+    assert round(training_macs(method, recipe.data.shape, method.views, 10) / plain, 1) == steps
+
+
 def test_examination_agrees_with_the_record_and_with_a_plain_forward_pass(trained: Path) -> None:
     run = runs.read(trained / "PCL-0")
     found = examine.examine(run, weights=True)

@@ -82,12 +82,9 @@ def test_ramp_up_and_horizon_follow_the_length_of_the_training_unless_given() ->
     assert made.config["method"]["init_args"]["ramp_up"] == pytest.approx(8.0)  # and the run's file says so
     given = recipe(epochs=30, method={"class_path": "PCL", "init_args": {"ramp_up": 80, "beta": 0.999}}).build()
     assert (given.ramp_up, given.mean.beta) == (80, 0.999)
-    paper = recipe()
-    paper.epochs, paper.batch = 300, 128
-    paper.data.load()
-    paper.data.train_size = 50000
-    assert paper.steps_per_epoch * 300 == 117300
-    assert 1 - 1 / (paper.ema_horizon * 117300) == pytest.approx(0.999)
+    paper = from_options({})  # the defaults are the paper's protocol, at CIFAR's 50,000 images
+    steps = paper.epochs * len(batches(50000, paper.batch))
+    assert steps == 117300 and 1 - 1 / (paper.ema_horizon * steps) == pytest.approx(0.999)
 
 
 def test_the_same_seed_twice_gives_the_same_run(tmp_path: Path) -> None:

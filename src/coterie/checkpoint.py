@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import zipfile
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import torch
 from . import __version__
 from .distributed import World
 from .durable import replacing
-from .errors import Failure, InputError
+from .errors import Failure, InputError, warn
 from .health import Watch
 from .methods import Method
 from .precision import Precision
@@ -124,7 +123,3 @@ def _read(file: Path, mmap: bool = False) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     return {"coterie": __version__, "torch": str(torch.__version__)}
-
-
-def warn(sentence: str) -> None:
-    print(f"coterie: warning: {sentence}", file=sys.stderr)

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import nn
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
@@ -149,9 +150,13 @@ def join(device: torch.device) -> Iterator[World]:
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    store, rank, size = next(rendezvous("env://"))
+    if os.environ.get("LOCAL_WORLD_SIZE") == str(size):
+        # On one machine torchrun keeps its store when it restarts: do not look for the dead at their old address.
+        store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT')}", store)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", store=store, rank=rank, world_size=size)
     try:
-        yield World(device, dist.get_rank(), size, dist.new_group(backend="gloo"))
+        yield World(device, rank, size, dist.new_group(backend="gloo"))
     finally:
         dist.destroy_process_group()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -132,7 +133,10 @@ class PeerNet(nn.Module):
             raise InputError(
                 "A compiler chooses by itself what to recompute: leave out checkpoint_activations or compile."
             )
-        self._compiled = torch.compile(self._run, **{"fullgraph": True, **options})
+        run = PeerNet._run
+        # A code object of its own: the compiler counts recompilations per code object, and nets are not alike.
+        own = FunctionType(run.__code__.replace(), run.__globals__, run.__name__)
+        self._compiled = torch.compile(MethodType(own, self), **{"fullgraph": True, **options})
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles are not compiled: the graph belongs to these very modules."""

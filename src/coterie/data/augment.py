@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError
-from ..torchvision_import import torchvision
+from ..healing import import_healed
 
 Augmentation = Literal["crop", "flip", "randaugment", "trivialaugment", "erase"]
 Operation = Callable[[Tensor], Tensor]
@@ -69,7 +69,7 @@ class Augment:
         if not self.beyond:
             return []
         if self._operations is None:
-            v2 = torchvision("torchvision.transforms.v2")
+            v2 = import_healed("torchvision.transforms.v2")
             makers: dict[str, Callable[[], Operation]] = {
                 "randaugment": v2.RandAugment,
                 "trivialaugment": v2.TrivialAugmentWide,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..errors import InputError
-from ..torchvision_import import torchvision
+from ..healing import import_healed
 from .augment import drawn_from
 from .data import Data, Indices, Split
 from .images import Unreadable
@@ -122,9 +121,7 @@ def _both(source: str, options: dict[str, Any]) -> tuple[Dataset[Any], Dataset[A
     """The training and the test set of a class."""
     module, _, name = source.rpartition(".")
     try:
-        cls = getattr(
-            torchvision(module) if module.startswith("torchvision") else importlib.import_module(module), name
-        )
+        cls = getattr(import_healed(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{source} cannot be imported: {error}.") from None
     taken = inspect.signature(cls).parameters

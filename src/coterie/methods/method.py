@@ -6,7 +6,6 @@ import copy
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
@@ -58,19 +57,9 @@ class Method(nn.Module):
             self.mean.update(self)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile the peers where each is run as it is; a trunk run once for all peers is not yet compiled."""
-        net = self.net
-        if (
-            net.split is not None
-            and net.size > 1
-            and (self.views != net.size or getattr(self, "joint_trunk", False))
-        ):
-            raise InputError(
-                f"--compile needs a view for each peer, but {type(self).__name__} runs one trunk for all."
-            )
-        for method in (m for _, m in self._kinds()):
-            for peer in method.net.peers:
-                peer.compile(*args, **kwargs)
+        """Run the peers, and their averages, as graphs made by `torch.compile`, whose options are taken."""
+        for _, method in self._kinds():
+            method.net.compile_peers(*args, **kwargs)
 
     def keep_mean(self, beta: float, batch_norm: Literal["own", "average"] = "average") -> None:
         """Average the weights of the peers and of everything trained beside them from now on."""
@@ -101,8 +90,7 @@ class Method(nn.Module):
         """What every predictor says to a batch, each trunk run once: `predictors` for evaluation."""
         found: dict[str, Tensor] = {}
         for kind, method in self._kinds():
-            with torch.compiler.set_stance("force_eager"):  # one trunk run for all: see `compile`
-                peers = method.net(images)
+            peers = method.net(images)
             name = "peer" if kind == "raw" else "mean"
             found |= {f"{name}{j}": z for j, z in enumerate(peers.logits, 1)}
             ensemble = method.ensemble(peers)
