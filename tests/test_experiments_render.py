@@ -14,8 +14,10 @@ from coterie.cli import main
 from coterie.experiments.protocols import MINI, PROTOCOLS
 from coterie.experiments.render import END, markdown, marker, show
 from coterie.experiments.reproduce import Reproduction, present
+from coterie.experiments.sections import beside_the_paper
 from coterie.experiments.state import failure_file
 from coterie.experiments.tables import Cell, cells
+from coterie.report import page
 
 from .conftest import refused
 from .experiment import toy, write_run
@@ -178,3 +180,18 @@ def test_dry_run_lists_runs_with_a_time(
         patch.chdir(tmp_path)
         main(["reproduce", "fig5", "--protocol", MINI.name, "--dry-run", "--seeds", "1"])
     assert "4 more cannot be estimated" in capsys.readouterr().out
+
+
+def test_the_report_shows_ours_beside_the_papers(out: Path, tmp_path: Path) -> None:
+    assert beside_the_paper([tmp_path]) == []
+    (section,) = beside_the_paper([out], {"toy": toy()})
+    table = next(t for t in section.tables if t.title.startswith("table4"))
+    assert table.columns[3] == "paper (CIFAR-10, ResNet32)"
+    rows = {row[0].text: row for row in table.rows}
+    assert rows["Baseline"][1].value == pytest.approx(41.0) and rows["Baseline"][2].value == 3
+    assert rows["PCL"][1].value == pytest.approx(39.0) and rows["PCL"][3].text == "5.67 ± 0.12"
+    assert rows["PCL"][4].value == pytest.approx(-2.0) and rows["PCL"][5].value == pytest.approx(4.0)
+    assert rows["KD"][1].value is None
+    assert "KD: seed 0 failed" in table.note and "missing" not in table.note
+    page.write([out], tmp_path / "page.html", paper=[section])
+    assert "Beside the paper" in (tmp_path / "page.html").read_text()

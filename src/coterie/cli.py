@@ -255,12 +255,13 @@ def report(
     """One page that shows what happened: tables, curves, costs, mistakes.
 
     Args:
-        runs: run directories, or directories that contain some.
+        runs: run directories, or directories that contain some, such as those of `coterie reproduce`.
         output: the file to write; by default report.html.
         text: print the tables here instead.
         format: write the tables for a paper instead, to the file or here.
         watch: write the page again whenever the runs have something new, until interrupted.
     """
+    from .experiments.sections import beside_the_paper
     from .report import formats, page
 
     if text + (format is not None) + watch > 1:
@@ -269,16 +270,17 @@ def report(
     if watch:
         print(f"{file} follows {', '.join(runs)}; Ctrl-C ends this.", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
-            page.watch(paths, file)
+            page.watch(paths, file, beside_the_paper)
         return
+    paper = beside_the_paper(paths)
     if text:
-        formats.print_report(page.compose(paths))
+        formats.print_report(page.compose(paths, paper))
     elif format is not None and output is None:
-        print(formats.written(page.compose(paths), format), end="")
+        print(formats.written(page.compose(paths, paper), format), end="")
     elif format is not None:
-        page.save(file, formats.written(page.compose(paths), format))
+        page.save(file, formats.written(page.compose(paths, paper), format))
     else:
-        page.write(paths, file)
+        page.write(paths, file, paper=paper)
         print(f"{file}: open it in a browser; it needs nothing else.")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,14 +106,16 @@ def save(file: Path, text: str) -> None:
         raise InputError(f"{file} cannot be written ({error.strerror}): choose another --output.") from None
 
 
-def watch(runs: Sequence[Path], output: Path) -> None:
-    """Write the page whenever the runs have something new, until interrupted."""
+def watch(
+    runs: Sequence[Path], output: Path, paper: Callable[[Sequence[Path]], Sequence[Section]] = lambda runs: ()
+) -> None:
+    """Write the page whenever the runs have something new, until interrupted; `paper` makes views of them."""
     seen: dict[Path, int] | None = None
     while True:
         files = [run / part for run in find(runs) for part in (*FILES, "checkpoint.pt")]
         now = {file: file.stat().st_mtime_ns for file in files if file.is_file()}
         if now != seen:
-            report, seen = compose(runs, live=True), now
+            report, seen = compose(runs, paper(runs), live=True), now
             going = any(not run.finished for g in report.groups for run in g.runs)
             save(output, render(report, name(report), REFRESH if going else None))
         time.sleep(REFRESH)
