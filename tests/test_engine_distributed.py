@@ -243,6 +243,6 @@ def test_synchronised_batch_norm_keeps_what_is_shared() -> None:
     kinds = [type(m) for m in method.modules() if isinstance(m, _BatchNorm)]
     assert len(kinds) > 10 and set(kinds) == {torch.nn.SyncBatchNorm}
     first, second = method.net.peers
-    assert first.stage1 is second.stage1 and first.bn is second.bn
+    assert first.stage1 is second.stage1 and first.stem is second.stem
     views, labels = made.data.views(np.arange(4), method.views, 0, 0)
     assert same(method(views, labels, 3), plain(views, labels, 3))  # without a group it is batch-norm

@@ -188,6 +188,63 @@ def models(json: bool = False) -> None:
     print_json(found) if json else print_models(found)
 
 
+def reproduce(
+    what: str,
+    protocol: str = "mini",
+    only: str = "",
+    seeds: int = 3,
+    out: str = "",
+    data_root: str = "data",
+    launcher: Literal["local", "ray"] = "local",
+    processes: int | None = None,
+    threads: int = 1,
+    shard: str = "",
+    dry_run: bool = False,
+    show: bool = False,
+    format: Literal["table", "markdown", "json"] = "table",
+    into: str = "",
+) -> None:
+    """A table or figure of the paper: train what is missing of it, show ours beside the paper's.
+
+    Args:
+        what: table1, table2, table3, table4, fig3, fig4 or fig5.
+        protocol: paper, mini, mini100 or smoke.
+        only: comma-separated words that a cell must all have in its row, setting, method, network or data.
+        seeds: runs of each cell.
+        out: the directory of runs; by default results/PROTOCOL.
+        data_root: where the data sets are; ImageNet is the folder `imagenet` in there.
+        launcher: processes on this machine, or a Ray cluster (RAY_ADDRESS).
+        processes: how many runs at once; by default one per GPU, without GPUs one per core.
+        threads: CPU threads of each run.
+        shard: i/n does every n-th run from number i on, for batch systems.
+        dry_run: list the runs, with an estimate of their time here.
+        show: train nothing, show what there is.
+        format: a table for the terminal, Markdown or JSON.
+        into: write the Markdown table to its place in this document instead.
+    """
+    from .experiments.reproduce import reproduce as run
+
+    failed = run(
+        what,
+        protocol,
+        only,
+        seeds,
+        out,
+        data_root,
+        launcher,
+        processes,
+        threads,
+        shard,
+        dry_run,
+        show,
+        format,
+        into,
+    )
+    if failed:
+        reasons = "; ".join(f"{name} failed: {reason}" for name, reason in failed.items())
+        raise Failure(f"{reasons}; the same command tries again.")
+
+
 def report(
     runs: list[str],
     output: str | None = None,
@@ -324,6 +381,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "evaluate": evaluate,
     "export": export,
     "predict": predict,
+    "reproduce": reproduce,
     "report": report,
     "methods": methods,
     "models": models,

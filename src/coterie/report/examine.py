@@ -72,7 +72,7 @@ def _examine(path: Path, checkpoint_time: int | None) -> Examination:
     found = Examination()
     try:
         recipe = from_file(path / "config.yaml")
-        method = recipe.build()
+        method = recipe.build(fresh=False)
         data, device = recipe.data, recipe.torch_device()
         method.to(device)
         found.train_size = data.train_size

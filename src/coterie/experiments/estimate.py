@@ -1,0 +1,90 @@
+"""How long runs will take here: a few real steps of each plain network, times what a method costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ..methods import available
+from ..recipe import Recipe
+from .jobs import Job, cost
+
+STEPS = 3
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of a training step and of a pass over the test set, and the steps of an epoch."""
+
+    step: float
+    test: float
+    steps: int
+
+
+def plain(job: Job) -> Job:
+    """The plain network of a job, whose speed is measured."""
+    options = {key: value for key, value in job.options.items() if not key.startswith("method.")}
+    return Job({**options, "method": "Baseline", "epochs": 1, "ema": False}, seed=0)
+
+
+def measure(recipe: Recipe, threads: int) -> Speed:
+    """Train and evaluate a little, with as many threads as a run will have."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return _measure(recipe)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _measure(recipe: Recipe) -> Speed:
+    method, data, device = recipe.build(), recipe.data, recipe.torch_device()
+    method.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = recipe.optimizer(list(method.parameters()))
+
+    def step() -> None:
+        views, labels = data.views(np.arange(recipe.batch), method.views, recipe.seed, 0)
+        terms = method(views[0].to(device), labels.to(device), 0)
+        terms["loss"].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        terms["loss"].item()  # a GPU has finished
+
+    step()  # the first one also allocates
+    started = time.perf_counter()
+    for _ in range(STEPS):
+        step()
+    per_step = (time.perf_counter() - started) / STEPS
+    images, _ = next(iter(data.test_batches(1000)))
+    started = time.perf_counter()
+    with torch.no_grad():
+        method.eval().net(images.to(device)).logits.sum().item()
+    per_image = (time.perf_counter() - started) / len(images)
+    return Speed(per_step, per_image * data.test_size, recipe.steps_per_epoch)
+
+
+def seconds(job: Job, epochs: int, speed: Speed, teacher: Speed | None) -> float:
+    """Of so many epochs of a job, its evaluations included."""
+    m, trains = job.peers, available()[job.options["method"]].trains
+    networks = {"one network": 1.0, "branches": (2 + m) / 3, "networks": float(m)}[trains]
+    kinds = 2 if job.options.get("ema") or job.options["method"] == "PCL" else 1  # raw and averaged weights
+    step = speed.step * cost(job) + (teacher.step / 3 if teacher else 0)  # a teacher only goes forward
+    return epochs * (speed.steps * step + speed.test * networks * kinds)
+
+
+def wall_clock(times: Sequence[float], slots: int) -> float:
+    """At best, with so many runs at once."""
+    return max([sum(times) / slots, *times], default=0.0)
+
+
+def clock(value: float) -> str:
+    """Seconds as people say them."""
+    if value < 90:
+        return f"{value:.0f} s"
+    if value < 5400:
+        return f"{value / 60:.0f} min"
+    return f"{value / 3600:.1f} h" if value < 48 * 3600 else f"{value / 86400:.1f} days"

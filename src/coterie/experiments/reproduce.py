@@ -1,0 +1,222 @@
+"""`coterie reproduce`: checks everything first, does what is missing, and shows what there is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from jsonargparse import ArgumentParser
+from rich.console import Console
+from rich.table import Table
+
+from .. import models, recipe
+from ..arguments import parse
+from ..durable import write
+from ..errors import InputError, unknown
+from .draw import draw
+from .estimate import Speed, clock, measure, plain, seconds, wall_clock
+from .jobs import Job, distinct, shard
+from .protocols import EXPERIMENTS, PROTOCOLS, Protocol
+from .render import into as write_into
+from .render import markdown, show
+from .results import Line, lines
+from .runner import Local, environments, run, say
+from .state import state
+from .tables import Cell, cells, select
+
+Format = Literal["table", "markdown", "json"]
+
+
+class Reproduction:
+    """One table or figure by one protocol, in one directory of runs.
+
+    Args:
+        experiment: its name.
+        protocol: how it is run.
+        out: the directory of runs; runs that several tables share are trained once.
+        seeds: runs of each cell.
+        only: comma-separated words that a cell must have in its row, setting, method, network or data.
+        data_root: where the data sets are; ImageNet's folder is `imagenet` in there.
+    """
+
+    def __init__(
+        self, experiment: str, protocol: Protocol, out: Path, seeds: int, only: str = "", data_root: str = "data"
+    ) -> None:
+        if experiment not in EXPERIMENTS:
+            raise unknown("table or figure", experiment, EXPERIMENTS)
+        if seeds < 1:
+            raise InputError(f"--seeds must be at least 1, not {seeds}.")
+        self.experiment, self.protocol, self.out, self.data_root = experiment, protocol, out, data_root
+        self.everything = cells(experiment, protocol, seeds)
+        self.cells: Sequence[Cell] = select(self.everything, only) if only else self.everything
+        self._check_out()
+
+    def _check_out(self) -> None:
+        if self.out.exists() and not self.out.is_dir():
+            raise InputError(f"{self.out} is a file: --out must name a directory.")
+        file = self.out / "protocol.json"
+        if file.is_file():
+            made = json.loads(file.read_text())["protocol"]
+            if made != self.protocol.name:
+                raise InputError(
+                    f"{self.out} was made with the protocol {made}, not {self.protocol.name}: "
+                    "choose another --out."
+                )
+        elif self.out.is_dir() and any(self.out.iterdir()):
+            raise InputError(f"{self.out} is not empty and holds no results: choose another --out.")
+
+    def prepare(self) -> None:
+        """Make the directory; its protocol is noted."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        write(self.out / "protocol.json", json.dumps({"protocol": self.protocol.name}) + "\n")
+
+    def jobs(self, part: str = "") -> list[Job]:
+        """All runs, or those of a shard such as 2/5."""
+        found = distinct(job for cell in self.cells for job in cell.jobs)
+        if not part:
+            return found
+        match = re.fullmatch(r"(\d+)/(\d+)", part)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            raise InputError(f"--shard is i/n with i from 1 to n, such as 2/5, not '{part}'.")
+        return shard(found, int(match[1]), int(match[2]))
+
+    def lines(self) -> list[Line]:
+        return lines(self.experiment, self.cells, self.everything, self.out)
+
+    def recipe(self, job: Job) -> recipe.Recipe:
+        """A job's recipe as `coterie train` will understand it, the data as seen from here."""
+        parser, flags = self._parser, job.flags(self._root(job))
+        return recipe.from_namespace(parser, parse(parser, flags), parse(parser, flags, defaults=False))
+
+    @cached_property
+    def _parser(self) -> ArgumentParser:
+        return recipe.parser()
+
+    def _root(self, job: Job) -> str:
+        data = job.options["data"]
+        return {"digits": "", "folder": str(Path(self.data_root) / "imagenet")}.get(data, self.data_root)
+
+    def roots(self, jobs: Sequence[Job]) -> dict[str, str]:
+        """Where each data set lies as seen from `out`, in which the runs are started."""
+        found = {str(job.options["data"]): self._root(job) for job in jobs}
+        return {
+            data: root if not root or Path(root).is_absolute() else os.path.relpath(root, self.out)
+            for data, root in found.items()
+        }
+
+    def check(self, jobs: Sequence[Job]) -> None:
+        """That every run's options, network and data exist."""
+        loaded: dict[str, recipe.Recipe] = {}
+        for job in {replace(job, seed=0, needs=None).name: job for job in jobs}.values():
+            made = self.recipe(job)
+            data = json.dumps({key: v for key, v in job.options.items() if key.partition(".")[0] == "data"})
+            if data not in loaded:
+                try:
+                    made.data.load()
+                except InputError as error:
+                    raise InputError(f"{error} (`coterie reproduce` looks where --data-root says.)") from None
+                loaded[data] = made
+            known = loaded[data].data
+            models.factory(made.model, len(known.classes), known.shape[0], made.model_options)
+
+
+def reproduce(
+    what: str,
+    protocol: str,
+    only: str,
+    seeds: int,
+    out: str,
+    data_root: str,
+    launcher: str,
+    processes: int | None,
+    threads: int,
+    part: str,
+    dry_run: bool,
+    render_only: bool,
+    form: Format,
+    into: str,
+) -> dict[str, str]:
+    """The command. Returns the runs that failed, and why."""
+    if protocol not in PROTOCOLS:
+        raise unknown("protocol", protocol, PROTOCOLS)
+    if threads < 1 or (processes is not None and processes < 1):
+        raise InputError("--processes and --threads must be at least 1.")
+    chosen = PROTOCOLS[protocol]
+    made = Reproduction(what, chosen, Path(out or f"results/{protocol}"), seeds, only, data_root)
+    jobs = made.jobs(part)
+    failed: dict[str, str] = {}
+    if dry_run:
+        list_runs(made, jobs, processes, threads)
+        return failed
+    if not render_only:
+        todo = [job for job in jobs if state(made.out, job).kind != "done"]
+        made.check(todo)
+        roots = made.roots(jobs)
+        made.prepare()
+        if launcher == "ray":
+            from .cluster import OnRay
+
+            failed = run(jobs, made.out, OnRay(made.out, roots, processes, threads))
+        else:
+            failed = run(jobs, made.out, Local(made.out, roots, processes, threads))
+    present(made, form, into)
+    return failed
+
+
+def present(made: Reproduction, form: Format, into: str) -> None:
+    """What there is, as asked for; a figure is drawn too."""
+    found = made.lines()
+    if into:
+        write_into(Path(into), made.experiment, made.protocol.name, markdown(found))
+    elif form == "json":
+        print(json.dumps([line.plain() for line in found], indent=2))
+    elif form == "markdown":
+        print(markdown(found))
+    else:
+        show(made.experiment, found)
+    if made.out.is_dir() and (picture := draw(made.experiment, made.cells, found, made.out)):
+        say(f"{picture}: the figure.")
+
+
+def list_runs(made: Reproduction, jobs: Sequence[Job], processes: int | None, threads: int) -> None:
+    """The runs with their state and the time they will take here."""
+    speeds: dict[str, Speed | None] = {}
+    problems: dict[str, None] = {}
+
+    def speed(job: Job) -> Speed | None:
+        network = plain(job)
+        if network.name not in speeds:
+            try:
+                speeds[network.name] = measure(made.recipe(network), threads)
+            except InputError as error:
+                problems[str(error)] = None
+                speeds[network.name] = None
+        return speeds[network.name]
+
+    table = Table(title=f"{made.experiment}, {made.protocol.name}: {made.protocol.says}")
+    for column in ("run", "state", "epochs left", "time here"):
+        table.add_column(column, justify="left" if column in ("run", "state") else "right")
+    times, unknown_times = [], 0
+    for job in jobs:
+        now = state(made.out, job)
+        left = 0 if now.kind == "done" else job.epochs - (now.epochs if now.kind == "partial" else 0)
+        estimated = None
+        if left and (own := speed(job)) is not None:
+            estimated = seconds(job, left, own, speed(job.needs) if job.needs else None)
+            times.append(estimated)
+        unknown_times += bool(left) and estimated is None
+        table.add_row(job.name, now.kind, str(left or ""), "" if estimated is None else clock(estimated))
+    console = Console()
+    console.print(table)
+    slots = len(environments(threads, processes))
+    total = f"{clock(sum(times))} in all, at best {clock(wall_clock(times, slots))} with {slots} at once"
+    unknown_text = f"; {unknown_times} more cannot be estimated" if unknown_times else ""
+    console.print(f"{len(jobs)} runs; {total}{unknown_text}.", highlight=False, soft_wrap=True)
+    for problem in problems:
+        console.print(problem, highlight=False, soft_wrap=True)

@@ -1,0 +1,186 @@
+"""Runs become the lines of a table: ours over the seeds, the paper's, difference, cost, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from ..report.runs import Record, Result, Spread, score
+from .jobs import Job
+from .paper import Number
+from .state import State, state
+from .statistics import Difference, paired
+from .tables import Cell, beside
+
+
+@dataclass(frozen=True)
+class Line:
+    """A cell with what its runs have come to so far; only finished runs count."""
+
+    setting: str
+    row: str
+    seeds: int
+    """How many are wanted."""
+    error: Spread
+    raw: Spread
+    """Of peer 1's trained weights."""
+    averaged: Spread
+    """Of peer 1's averaged weights."""
+    paper: Number | None
+    beside: str
+    """The paper's setting."""
+    reference: str
+    difference: Difference | None
+    cost: float | None
+    """Training time, measured, in that of the reference's runs of the same seeds."""
+    further: Mapping[str, Spread] = field(default_factory=dict)
+    """What a figure reads besides."""
+    notes: Sequence[str] = ()
+    """What is missing, partial, failed or odd."""
+
+    def plain(self) -> dict[str, Any]:
+        """The same as plain values, for JSON and for pages."""
+        found = asdict(self)
+        for name in ("error", "raw", "averaged"):
+            found[name] = _plain(getattr(self, name))
+        found["further"] = {name: _plain(spread) for name, spread in self.further.items()}
+        found["paper"] = None if self.paper is None else self.paper._asdict()
+        return found
+
+
+def _plain(spread: Spread) -> dict[str, Any]:
+    mean = spread.mean if spread.count else None
+    return {"mean": mean, "std": spread.std, "count": spread.count, "values": list(spread.values)}
+
+
+Finished = dict[int, Result]
+"""The finished runs of a cell by seed."""
+
+
+def lines(experiment: str, cells: Sequence[Cell], everything: Sequence[Cell], out: Path) -> list[Line]:
+    """Of these cells; what they are compared with, the first row of their setting, is found in `everything`."""
+    found: dict[str, State] = {}
+
+    def states(cell: Cell) -> list[tuple[Job, State]]:
+        return [(job, found.setdefault(job.name, state(out, job))) for job in cell.jobs]
+
+    def finished(cell: Cell) -> Finished:
+        return {job.seed: now.result for job, now in states(cell) if now.kind == "done"}
+
+    result = []
+    for cell in cells:
+        reference = next(other for other in everything if other.setting == cell.setting)
+        ours, theirs = finished(cell), finished(reference)
+        first = cell.row == reference.row
+        result.append(
+            Line(
+                cell.setting.title,
+                cell.row,
+                len(cell.jobs),
+                Spread.of(_error(run.last, cell.predictor) for run in ours.values()),
+                Spread.of(_error(run.last, "peer1") for run in ours.values()),
+                Spread.of(_error(run.last, "mean1") for run in ours.values()),
+                cell.paper,
+                beside(experiment, cell.setting),
+                reference.row,
+                None if first else paired(_errors(ours, cell.predictor), _errors(theirs, reference.predictor)),
+                _ratio(ours, theirs),
+                {name: Spread.of(map(read, ours.values())) for name, read in _further(experiment, cell).items()},
+                [note for job, now in states(cell) if (note := _note(job, now))],
+            )
+        )
+    return result
+
+
+def _error(record: Record, predictor: str | None) -> float | None:
+    return score(record, predictor or record["deployed"], "error")
+
+
+def _errors(runs: Finished, predictor: str | None) -> dict[int, float]:
+    found = {seed: _error(run.last, predictor) for seed, run in runs.items()}
+    return {seed: error for seed, error in found.items() if error is not None}
+
+
+def _ratio(ours: Finished, theirs: Finished) -> float | None:
+    """Time spent training, over the common seeds."""
+    seeds = ours.keys() & theirs.keys()
+    mine, other = (sum(_seconds(runs[seed]) for seed in seeds) for runs in (ours, theirs))
+    return mine / other if other else None
+
+
+def _seconds(run: Result) -> float:
+    return float(sum(record["time"].get("train", 0.0) for record in run.records))
+
+
+def _note(job: Job, now: State) -> str:
+    seed = f"seed {job.seed}"
+    if now.note and now.kind in ("missing", "partial"):
+        return f"{seed} failed after {now.epochs} of {job.epochs} epochs: {now.note}"
+    if now.kind == "missing":
+        return f"{seed} missing"
+    if now.kind == "partial":
+        return f"{seed} partial: {now.epochs} of {job.epochs} epochs"
+    if now.kind == "damaged":
+        return f"{seed} damaged: {now.note}"
+    odd = [problem for problem in now.result.problems if "diverged" in problem]
+    return f"{seed}: {odd[0]}" if odd else ""
+
+
+Reader = Callable[[Result], "float | None"]
+
+
+def _further(experiment: str, cell: Cell) -> dict[str, Reader]:
+    """What the text says about the curves of Fig. 3 and 4, as numbers."""
+    if experiment == "fig3":
+        return {
+            "error at 1/6": lambda run: _error(_at(run, 1 / 6), cell.predictor),
+            "at 1/2": lambda run: _error(_at(run, 1 / 2), cell.predictor),
+            "at 3/4": lambda run: _error(_at(run, 3 / 4), cell.predictor),
+            "fluctuation to 3/4": lambda run: _fluctuation(run, cell.predictor),
+        }
+    if experiment == "fig4":
+        return {
+            "accuracy at 1/2": lambda run: 100 - (_error(_at(run, 1 / 2), cell.predictor) or 0.0),
+            "accuracy": lambda run: 100 - (_error(run.last, cell.predictor) or 0.0),
+            "branch variance to 1/2": lambda run: _mean_variance(run, first=True),
+            "from 1/2": lambda run: _mean_variance(run, first=False),
+        }
+    return {}
+
+
+def _at(run: Result, fraction: float) -> Record:
+    """The last epoch of the first fraction of the training."""
+    return run.records[max(0, round(fraction * len(run.records)) - 1)]
+
+
+def _fluctuation(run: Result, predictor: str | None) -> float | None:
+    """By how many points the error jumps from one epoch to the next, on average, before the last drop."""
+    errors = [_error(record, predictor) for record in run.records[: round(0.75 * len(run.records))]]
+    jumps = [abs(b - a) for a, b in pairwise(errors) if a is not None and b is not None]
+    return sum(jumps) / len(jumps) if jumps else None
+
+
+def branch_variance(record: Record) -> float | None:
+    """Of the branches that make up the ensemble: averaged ones where these are deployed (Fig. 4)."""
+    kind = "mean" if record["deployed"].startswith("mean") else "peer"
+    value = record["diversity"].get(kind)
+    return None if value is None else float(value)
+
+
+def _mean_variance(run: Result, first: bool) -> float | None:
+    half = len(run.records) // 2
+    values = [branch_variance(record) for record in (run.records[:half] if first else run.records[half:])]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def curve(cell: Cell, out: Path, value: Callable[[Record], float | None]) -> dict[int, Spread]:
+    """A number after each epoch, over the seeds that got there, unfinished ones too."""
+    by_epoch: dict[int, list[float | None]] = {}
+    for job in cell.jobs:
+        for record in state(out, job).result.records:
+            by_epoch.setdefault(record["epoch"] + 1, []).append(value(record))
+    return {epoch: spread for epoch, values in by_epoch.items() if (spread := Spread.of(values)).count}

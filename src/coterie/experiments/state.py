@@ -1,0 +1,86 @@
+"""What a run's directory holds: nothing yet, a part, all of it, or something that cannot be gone on with."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from safetensors import SafetensorError, safe_open
+
+from ..report.runs import Result, read
+from .jobs import Job
+
+Kind = Literal["missing", "partial", "done", "damaged"]
+
+
+@dataclass(frozen=True)
+class State:
+    kind: Kind
+    result: Result
+    note: str = ""
+    """What is wrong, for a damaged run; why it stopped, for one that failed."""
+
+    @property
+    def epochs(self) -> int:
+        return len(self.result.records)
+
+
+def state(out: Path, job: Job, weights: bool = False) -> State:
+    """Of a job's directory. With `weights` a finished run must hold its network too, as a teacher must.
+
+    The metrics alone make a finished run: results can be kept and shown without weights.
+    """
+    path = out / job.name
+    if not path.is_dir() or not any(path.iterdir()):
+        return State("missing", Result(path), failure(out, job))
+    result = read(path)
+    if wrong := _damage(job, result):
+        return State("damaged", result, wrong)
+    student, checkpoint = path / "student.safetensors", path / "checkpoint.pt"
+    if len(result.records) < job.epochs or (checkpoint.exists() and not student.exists()):
+        return State("partial", result, failure(out, job))
+    if weights and not student.exists():
+        return State("damaged", result, "it holds no weights, and another run needs them")
+    return State("done", result)
+
+
+def _damage(job: Job, result: Result) -> str:
+    """Why this cannot be a run of this job, or nothing."""
+    config = result.config
+    if not config:
+        return "its config.yaml cannot be read"
+    asked = {"seed": job.seed, "epochs": job.epochs, "model": job.options["model"]}
+    for name, value in asked.items():
+        if config.get(name) != value:
+            return f"its config.yaml has {name} {config.get(name)}, not {value}"
+    epochs = [record["epoch"] for record in result.records]
+    if epochs != list(range(len(epochs))):
+        return "its metrics.jsonl has a gap"
+    if len(epochs) > job.epochs:
+        return f"its metrics.jsonl has {len(epochs)} epochs, not {job.epochs}"
+    checkpoint, student = result.path / "checkpoint.pt", result.path / "student.safetensors"
+    if checkpoint.exists() and not student.exists() and not zipfile.is_zipfile(checkpoint):
+        return "its checkpoint.pt cannot be read"
+    if student.exists():
+        try:
+            with safe_open(student, framework="numpy"):
+                pass
+        except (SafetensorError, OSError):
+            return "its student.safetensors cannot be read"
+    return ""
+
+
+def log_file(out: Path, job: Job) -> Path:
+    return out / "logs" / f"{job.name}.log"
+
+
+def failure_file(out: Path, job: Job) -> Path:
+    return out / "logs" / f"{job.name}.failed"
+
+
+def failure(out: Path, job: Job) -> str:
+    """Why the last attempt at a job failed, if it did."""
+    file = failure_file(out, job)
+    return file.read_text().strip() if file.is_file() else ""

@@ -1,0 +1,239 @@
+"""The experiments as data: the paper's numbers, its protocol to the letter, cells, names, costs, statistics."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from coterie.experiments.jobs import Job, cost, distinct, shard
+from coterie.experiments.paper import NUMBERS, PARAMETERS, TABLE1, TABLE2, TABLE3, TABLE4
+from coterie.experiments.protocols import EXPERIMENTS, MINI, PAPER, PROTOCOLS
+from coterie.experiments.reproduce import Reproduction
+from coterie.experiments.statistics import paired
+from coterie.experiments.tables import cells, select
+from coterie.models import available
+
+from .conftest import refused
+
+SPEC = Path(__file__).resolve().parents[2] / "shared" / "spec" / "pcl.md"
+DATA = {"C10": "CIFAR-10", "C100": "CIFAR-100", "ImageNet": "ImageNet"}
+
+
+@pytest.fixture(scope="module")
+def spec() -> str:
+    if not SPEC.is_file():
+        pytest.skip("the specification pcl.md is not beside this checkout")
+    return SPEC.read_text()
+
+
+def numbers(text: str) -> list[tuple[float, float]]:
+    return [(float(a), float(b)) for a, b in re.findall(r"(\d+\.\d+)\+-(\d+\.\d+)", text)]
+
+
+def test_table1_is_the_specifications(spec: str) -> None:
+    table = spec.partition("Table 1\n")[2].partition("\n\n")[0].splitlines()
+    header = [cell.strip() for cell in table[0].strip("|").split("|")][2:]
+    found = {}
+    for line in table[2:]:
+        data, net, *rest = [cell.strip() for cell in line.strip("|").split("|")]
+        found[DATA[data], net] = dict(zip(header, [numbers(cell)[0] for cell in rest], strict=True))
+    assert len(found) == 13 and found == TABLE1
+
+
+def test_the_other_tables_are_the_specifications(spec: str) -> None:
+    text = " ".join(spec.partition("Table 2 (")[2].split())
+    table2, _, text = text.partition("Table 3 (")
+    table3, _, text = text.partition("Table 4 (")
+    table4, _, figures = text.partition("Fig. 3:")
+    assert numbers(table2) == [tuple(n) for n in TABLE2["CIFAR-100", "ResNet110"].values()]
+    rows = re.findall(r"(ONE-E|FFL|OKDDip-E|PCL-E) ([\d.+-]+) ([\d.]+)M / ([\d.+-]+) ([\d.]+)M", table3)
+    assert [row[0] for row in rows] == list(PARAMETERS)
+    for name, ten, size10, hundred, size100 in rows:
+        assert numbers(ten) == [TABLE3["CIFAR-10", "ResNet110"][name]]
+        assert numbers(hundred) == [TABLE3["CIFAR-100", "ResNet110"][name]]
+        assert {"CIFAR-10": float(size10), "CIFAR-100": float(size100)} == PARAMETERS[name]
+    rows = re.findall(r"(Baseline|KD|PCL) ([\d.+-]+) / ([\d.+-]+?)[;.]? ", table4 + " ")
+    assert [row[0] for row in rows] == ["Baseline", "KD", "PCL"]
+    for name, ten, hundred in rows:
+        assert numbers(ten) == [TABLE4["CIFAR-10", "ResNet32"][name]]
+        assert numbers(hundred.rstrip(".") + " ") == [TABLE4["CIFAR-100", "ResNet32"][name]]
+    assert "four branches: 19.8 %" in figures and "0.7 points worse" in figures
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_paper_has_a_cell_for_every_number_of_the_paper(experiment: str) -> None:
+    found = cells(experiment, PAPER, 3)
+    told = {(cell.setting.beside, cell.row): cell.paper for cell in found if cell.paper}
+    settings = {setting.beside for setting in PAPER.settings[experiment]}
+    curves = {"fig3": lambda row: "P." not in row}.get(experiment, lambda row: True)
+    wanted = {
+        (where, row): number
+        for where, rows in NUMBERS[experiment].items()
+        if where in settings
+        for row, number in rows.items()
+        if curves(row)
+    }
+    assert told == wanted and len(told) == sum(cell.paper is not None for cell in found)
+
+
+def test_the_protocol_is_the_papers_to_the_letter() -> None:
+    for cell in cells("table1", PAPER, 3):
+        options, imagenet = cell.jobs[0].options, cell.setting.beside[0] == "ImageNet"
+        epochs, images = (90, 1281167) if imagenet else (300, 50000)
+        steps = epochs * math.ceil(images / 128)
+        assert (options["epochs"], options["batch"], options["peers"]) == (epochs, 128, 3)
+        assert [at * epochs for at in options["schedule.at"]] == pytest.approx(
+            [30, 60] if imagenet else [150, 225]
+        )
+        assert options["ramp_up"] * epochs == pytest.approx(80)
+        assert 1 - 1 / (options["ema_horizon"] * steps) == pytest.approx(0.999, abs=1e-12)
+        sgd = [options[f"optimizer.{name}"] for name in ("lr", "momentum", "nesterov", "weight_decay")]
+        assert sgd == [0.1, 0.9, True, 5e-4]
+        weight = options.get("method.weight", 1.0)  # lambda belongs to w(e), which DML and KDCL do not have
+        ramped = options["method"] in ("CL", "ONE", "FFL", "OKDDip", "PCL")
+        assert weight == (0.1 if imagenet and ramped else 1.0)
+        assert len(cell.jobs) == 3 and "data.limit" not in options
+    assert {cell.jobs[0].options.get("cut") for cell in cells("table1", PAPER, 1)} == {None, "layer3"}
+
+
+def test_mini_is_the_same_science_smaller() -> None:
+    options = cells("table1", MINI, 1)[0].jobs[0].options
+    assert {"data": "cifar10", "data.size": 16, "data.limit": 250, "model": "resnet8", "epochs": 300}.items() <= (
+        options.items()
+    )
+    assert 1 - 1 / (options["ema_horizon"] * 300 * math.ceil(2500 / 128)) == pytest.approx(0.98)
+    found = {cell.row: cell.jobs[0] for cell in cells("table1", MINI, 1)}
+    assert len(found) == 12
+    assert found["Baseline"].name == found["Baseline + EMA"].name  # one run, two of its predictors
+    assert found["Baseline, 4x epochs"].epochs == 1200 and found["Baseline, 3 views"].options["method.views"] == 3
+    teacher = found["KD"].needs
+    assert teacher is not None and teacher.options["model"] == "resnet20" and teacher.seed == found["KD"].seed
+    assert cells("table1", PROTOCOLS["smoke"], 1)[0].jobs[0].options == {**options, "epochs": 3}
+
+
+def test_tables_share_their_runs() -> None:
+    def name(experiment: str, row: str) -> str:
+        return next(cell.jobs[0].name for cell in cells(experiment, MINI, 1) if cell.row == row)
+
+    pcl = name("table1", "PCL")
+    assert pcl == name("table2", "+ L_pm (full)") == name("table3", "PCL-E") == name("fig5", "3 peers")
+    assert len({cell.jobs[0].name for cell in cells("table2", MINI, 1)}) == 8
+    assert name("table3", "OKDDip-E") != name("table1", "OKDDip")  # its ensemble has no leader
+
+
+def test_a_name_changes_with_every_option_and_with_the_teacher() -> None:
+    job = Job({"method": "KD", "model": "resnet8", "data": "digits", "epochs": 2}, 0)
+    changed = Job({**job.options, "optimizer.lr": 0.05}, 0)
+    taught = replace(job, needs=changed)
+    assert len({job.name, changed.name, taught.name, replace(job, seed=1).name}) == 4
+    assert job.name == Job(dict(reversed(job.options.items())), 0).name
+    flags = taught.flags("data")
+    assert flags[flags.index("--method.teacher") + 1] == changed.name
+    assert flags.index("--method") < flags.index("--method.teacher") and flags[-1] == "data"
+
+
+def test_shards_divide_the_runs_and_keep_teachers_with_their_pupils() -> None:
+    jobs = distinct(job for cell in cells("table1", MINI, 3) for job in cell.jobs)
+    parts = [shard(jobs, i, 4) for i in (1, 2, 3, 4)]
+    assert sorted(job.name for part in parts for job in part) == sorted(job.name for job in jobs)
+    for part in parts:
+        names = {job.name for job in part}
+        assert all(job.needs is None or job.needs.name in names for job in part)
+    order = [job.name for job in jobs]
+    assert all(job.needs is None or order.index(job.needs.name) < order.index(job.name) for job in jobs)
+
+
+def test_costs_are_those_of_the_specification() -> None:
+    found = {cell.row: cost(cell.jobs[0]) for cell in cells("table1", MINI, 1)}
+    for row in ("ONE", "CL", "OKDDip", "FFL-S"):
+        assert found[row] == pytest.approx(1.7, abs=0.05)
+    assert [found[row] for row in ("Baseline", "DML", "KDCL", "PCL")] == [1, 3, 3, 4]
+    without = next(cell for cell in cells("fig5", MINI, 1) if "InAu" in cell.row)
+    assert cost(without.jobs[0]) == pytest.approx(2.2, abs=0.05)
+
+
+def test_only_selects_by_all_its_words() -> None:
+    found = cells("table1", PAPER, 1)
+    assert {cell.row for cell in select(found, "cifar-100, resnet110, pcl")} == {"PCL"}
+    assert len(select(found, "ImageNet")) == 9
+    assert {cell.jobs[0].options["model"] for cell in select(found, "wrn20_8")} == {"wrn20_8"}
+
+
+def test_paired_difference_is_scipys() -> None:
+    random = np.random.default_rng(0)
+    ours = dict(enumerate(random.normal(38, 1, 5)))
+    theirs = {seed: value for seed, value in enumerate(random.normal(40, 1, 7)) if seed != 1}
+    common = [0, 2, 3, 4]
+    found = paired(ours, theirs)
+    assert found is not None and found.half_width is not None and found.count == 4
+    a, b = [ours[s] for s in common], [theirs[s] for s in common]
+    interval = stats.ttest_rel(a, b).confidence_interval(0.95)
+    assert found.mean - found.half_width == pytest.approx(interval.low)
+    assert found.mean + found.half_width == pytest.approx(interval.high)
+    assert found.clear == (stats.ttest_rel(a, b).pvalue < 0.05)
+
+
+def test_one_pair_has_no_interval_and_none_no_difference() -> None:
+    found = paired({0: 3.0}, {0: 1.0, 1: 2.0})
+    assert found is not None and (found.mean, found.half_width, found.clear) == (2.0, None, False)
+    assert paired({0: 3.0}, {1: 1.0}) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["reproduce", "table5"], "no table or figure 'table5'; did you mean 'table"),
+        (["reproduce", "tabel1", "--dry-run"], "did you mean 'table1'?"),
+        (["reproduce", "table1", "--protocol", "big"], "no protocol 'big'; there is: paper, mini"),
+        (["reproduce", "table1", "--only", "PCL,resnet9"], "rows: Baseline; "),
+        (["reproduce", "table1", "--seeds", "0"], "--seeds must be at least 1"),
+        (["reproduce", "table1", "--shard", "5/4"], "--shard is i/n"),
+        (["reproduce", "table1", "--shard", "half"], "--shard is i/n"),
+        (["reproduce", "table1", "--processes", "0"], "must be at least 1"),
+        (["reproduce", "table1", "--launcher", "slurm"], "one of local, ray, not 'slurm'"),
+        (["reproduce", "table1", "--format", "pdf"], "one of table, markdown, json"),
+        (["reproduce", "table1", "--show", "--into", "nope.md"], "no file nope.md"),
+        (["reproduce", "table1", "--only", "baseline,ema", "--protocol", "paper"], "cifar10 is not under data"),
+    ],
+)
+def test_bad_input_gets_one_sentence_before_anything_starts(
+    arguments: list[str], words: str, tmp_path: Path
+) -> None:
+    assert words in refused(*arguments, cwd=tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_out_of_another_protocol_or_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "protocol.json").write_text('{"protocol": "paper"}')
+    sentence = refused("reproduce", "table1", "--protocol", "mini", "--out", tmp_path)
+    assert "made with the protocol paper, not mini" in sentence
+    other = tmp_path / "thesis"
+    other.mkdir()
+    (other / "chapter1.txt").write_text("precious")
+    assert "not empty" in refused("reproduce", "table1", "--out", other)
+    assert "is a file" in refused("reproduce", "table1", "--out", other / "chapter1.txt")
+    assert [file.name for file in other.iterdir()] == ["chapter1.txt"]
+
+
+@pytest.mark.parametrize("name", ["mini", "mini100", "smoke", "paper"])
+def test_every_cell_is_a_recipe(name: str, tmp_path: Path) -> None:
+    """The options, methods, networks and data sets of all tables and figures exist under these names."""
+    if name == "paper":  # what differs from mini: ImageNet's options, and the networks' names
+        found = [cell for cell in cells("table1", PAPER, 1) if "ImageNet" in cell.setting.title]
+        models = {setting.options["model"] for settings in PAPER.settings.values() for setting in settings}
+        assert models <= available().keys()
+    else:
+        found = [cell for experiment in EXPERIMENTS for cell in cells(experiment, PROTOCOLS[name], 1)]
+    jobs = distinct(job for cell in found for job in cell.jobs)
+    made = Reproduction("table1", PROTOCOLS[name], tmp_path, 1)
+    for job in jobs if name in ("mini", "paper") else jobs[:2]:
+        recipe = made.recipe(job)
+        assert recipe.method_class.__name__ == job.options["method"] and recipe.epochs == job.epochs
+        given = {key.removeprefix("method.") for key in job.options if key.startswith("method.")}
+        assert recipe.method_given == given | ({"teacher"} if job.needs else set())

@@ -1,0 +1,180 @@
+"""Tables and figures from run directories in every state: finished, partial, failed, damaged, missing."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from scipy import stats
+
+from coterie.cli import main
+from coterie.experiments.protocols import MINI, PROTOCOLS
+from coterie.experiments.render import END, markdown, marker, show
+from coterie.experiments.reproduce import Reproduction, present
+from coterie.experiments.state import failure_file
+from coterie.experiments.tables import Cell, cells
+
+from .conftest import refused
+from .experiment import toy, write_run
+
+BASE = {0: 40.0, 1: 42.0, 2: 41.0}
+OURS = {0: 38.5, 1: 39.5, 2: 39.25}
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Table 4 of the toy: Baseline done, KD with every kind of trouble, PCL done with two of three seeds."""
+    found = {cell.row: cell for cell in cells("table4", toy(), 3)}
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "protocol.json").write_text('{"protocol": "toy"}')
+    for seed, error in BASE.items():
+        write_run(out, found["Baseline"].jobs[seed], {"peer1": error, "mean1": error - 1}, train=1.0)
+    for seed in (0, 1):
+        errors = {"peer1": OURS[seed] + 3, "mean1": OURS[seed], "ensemble": OURS[seed] - 1}
+        write_run(out, found["PCL"].jobs[seed], errors, train=4.0)
+    write_run(out, found["PCL"].jobs[2], {"peer1": 1.0, "mean1": 1.0}, epochs=1)
+    kd: Cell = found["KD"]
+    failure_file(out, kd.jobs[0]).parent.mkdir()
+    failure_file(out, kd.jobs[0]).write_text("out of memory\n")
+    broken = write_run(out, kd.jobs[1], {"peer1": 30.0})
+    (broken / "config.yaml").write_text(": : :")
+    return out
+
+
+def made(out: Path, only: str = "", experiment: str = "table4") -> Reproduction:
+    return Reproduction(experiment, toy(), out, 3, only)
+
+
+def test_lines(out: Path) -> None:
+    base, kd, pcl = made(out).lines()
+    assert base.error.values == (40.0, 42.0, 41.0) and base.averaged.mean == 40.0 and base.difference is None
+    assert base.error.std == pytest.approx(1.0) and base.cost == 1.0
+    assert pcl.error.values == (38.5, 39.5)  # what is partial does not count
+    assert pcl.raw.mean == 42.0 and pcl.cost == pytest.approx(4.0)
+    assert pcl.paper is not None and pcl.paper == (5.67, 0.12) and pcl.beside == "CIFAR-10, ResNet32"
+    assert pcl.difference is not None and pcl.difference.half_width is not None
+    interval = stats.ttest_rel([38.5, 39.5], [40.0, 42.0]).confidence_interval(0.95)
+    assert pcl.difference.mean + pcl.difference.half_width == pytest.approx(interval.high)
+    assert pcl.notes == ["seed 2 partial: 1 of 2 epochs"]
+    assert kd.error.count == 0 and kd.cost is None and kd.difference is None
+    assert kd.notes == [
+        "seed 0 failed after 0 of 2 epochs: out of memory",
+        "seed 1 damaged: its config.yaml cannot be read",
+        "seed 2 missing",
+    ]
+
+
+def test_a_selection_is_still_compared_with_the_first_row(out: Path) -> None:
+    (pcl,) = made(out, "pcl").lines()
+    assert (
+        pcl.reference == "Baseline" and pcl.difference is not None and pcl.difference.mean == pytest.approx(-2.0)
+    )
+
+
+def test_terminal_and_markdown(out: Path) -> None:
+    found, screen = made(out).lines(), io.StringIO()
+    show("table4", found, Console(file=screen, width=60))
+    text = screen.getvalue()
+    for words in (
+        "41.00 ± 1.00",
+        "5.67 ± 0.12",
+        "39.00 ± 0.71",
+        "2/3",
+        "0/3",
+        "failed",
+        "out of memory",
+        "missing",
+    ):
+        assert words in text, words
+    table = markdown(found)
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    assert len(rows) == 5 and len({row.count("|") for row in rows}) == 1
+    assert rows[4].startswith("| PCL | 39.00 ± 0.71 | 2/3 | 5.67 ± 0.12 | -2.00 ± 6.35 |")
+    assert "- PCL: seed 2 partial: 1 of 2 epochs" in table
+
+
+def test_json_is_plain(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    present(made(out), "json", "")
+    _, kd, pcl = json.loads(capsys.readouterr().out)
+    assert pcl["error"]["values"] == [38.5, 39.5] and pcl["paper"] == {"mean": 5.67, "std": 0.12}
+    assert kd["error"]["mean"] is None and kd["difference"] is None and len(kd["notes"]) == 3
+
+
+def test_a_documents_table_is_replaced_in_place(out: Path, tmp_path: Path) -> None:
+    document = tmp_path / "results.md"
+    begin = marker("table4", "toy")
+    document.write_text(f"# Results\n\n{begin}\noutdated\n{END}\n\nWhat holds.\n")
+    present(made(out), "table", str(document))
+    once = document.read_text()
+    present(made(out), "table", str(document))
+    assert document.read_text() == once and "outdated" not in once
+    assert once.startswith(f"# Results\n\n{begin}\n") and once.endswith(f"{END}\n\nWhat holds.\n")
+    assert "| PCL | 39.00" in once
+    document.write_text("no place\n")
+    assert "no place for this table" in refused(
+        "reproduce", "table1", "--show", "--out", tmp_path / "none", "--into", document
+    )
+    assert document.read_text() == "no place\n"
+
+
+def test_figures_are_drawn_from_what_there_is(tmp_path: Path) -> None:
+    for experiment in ("fig3", "fig4", "fig5"):
+        out = tmp_path / experiment
+        out.mkdir()
+        reproduction = Reproduction(experiment, toy(), out, 2)
+        (out / "protocol.json").write_text('{"protocol": "toy"}')
+        present(reproduction, "table", "")
+        assert not list(out.glob("*.svg"))  # nothing yet
+        jobs = {job.name: job for job in reproduction.jobs() if job.seed == 0}
+        for job in jobs.values():
+            errors = {"peer1": 40.0, "mean1": 38.0, "ensemble": 37.0}
+            write_run(out, job, errors, epochs=2 if job.options["method"] == "PCL" else 1)
+        present(reproduction, "table", "")
+        picture = (out / f"{experiment}.svg").read_text()
+        assert picture.startswith("<?xml") and "<path" in picture
+
+
+def test_what_is_read_from_the_curves(tmp_path: Path) -> None:
+    (tmp_path / "protocol.json").write_text('{"protocol": "toy"}')
+    fig3 = Reproduction("fig3", toy(epochs=8), tmp_path, 1)
+    path = write_run(tmp_path, fig3.cells[4].jobs[0], {"mean1": 38.0})
+    errors = [90.0, 80, 85, 70, 71, 60, 59, 58]
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    records = [
+        json.loads(line) | {"predictors": {"mean1": {"error": e}}} for line, e in zip(lines, errors, strict=True)
+    ]
+    for i, record in enumerate(records):
+        record["diversity"] = {"peer": 9.0, "mean": float(i)}
+    (path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    full = fig3.lines()[4]
+    assert full.further["at 1/2"].mean == 70 and full.further["at 3/4"].mean == 60
+    assert full.further["fluctuation to 3/4"].mean == pytest.approx((10 + 5 + 15 + 1 + 11) / 5)
+    fig4 = Reproduction("fig4", toy(epochs=8), tmp_path, 1)
+    ours = fig4.lines()[3]
+    assert ours.further["branch variance to 1/2"].mean == pytest.approx(1.5)  # of the mean peers
+    assert ours.further["from 1/2"].mean == pytest.approx(5.5)
+
+
+def test_nothing_at_all_renders_as_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["reproduce", "table1", "--protocol", "mini", "--show", "--out", str(tmp_path / "x")])
+    text = capsys.readouterr().out
+    assert text.count("missing") >= 12 and "PCL is the best method" in text
+    assert not any(tmp_path.iterdir())
+
+
+def test_dry_run_lists_runs_with_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(PROTOCOLS, "toy", toy())
+    main(["reproduce", "fig5", "--protocol", "toy", "--out", str(tmp_path / "x"), "--dry-run", "--seeds", "1"])
+    text = capsys.readouterr().out
+    assert "4 runs; " in text and text.count("missing") == 4 and " s " in text
+    assert not (tmp_path / "x").exists()
+    with monkeypatch.context() as patch:  # without the data there is a list all the same
+        patch.chdir(tmp_path)
+        main(["reproduce", "fig5", "--protocol", MINI.name, "--dry-run", "--seeds", "1"])
+    assert "4 more cannot be estimated" in capsys.readouterr().out
