@@ -42,7 +42,6 @@ def test_each_format_gives_the_test_sets_logits_in_any_batch(pcl_run: Path, ship
     for kind, name in (
         ("safetensors", "ensemble"),
         ("pt2", "ensemble"),
-        ("pt2", "mean1"),
         ("safetensors", "peer2"),
     ):
         files.append(export(pcl_run, kind, name, tmp_path / f"{name}.{kind}").file)  # type: ignore[arg-type]

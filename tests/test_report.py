@@ -274,7 +274,8 @@ def test_measured_costs_are_shown(copied: Path, tmp_path: Path) -> None:
     (copied / "PCL-0" / "costs.json").write_text(json.dumps(costs))
     (copied / "Baseline-0" / "costs.json").write_text("{")  # damaged: left out
     page.write([copied], tmp_path / "r.html", "t")
-    head, *rows = Page((tmp_path / "r.html").read_text()).tables["Plain network, student and ensemble"]
+    title = "Plain network, student and ensemble, resnet8 on hostile"
+    head, *rows = Page((tmp_path / "r.html").read_text()).tables[title]
     found = [dict(zip((c[0] for c in head), (c[0] for c in row), strict=True)) for row in rows]
     assert [row["network"] for row in found] == ["plain", "student", "ensemble"]
     assert found[2]["parameters"] == "220" and found[2]["torch, × plain"] == "1.50"
