@@ -157,8 +157,8 @@ def same_gradients(net: coterie.PeerNet, original: nn.Module, example: Tensor) -
     if not shared or any((p.grad is None) != (expected[name].grad is None) for name, p in shared.items()):
         return False
     wanted = {name: 3 * expected[name].grad for name, p in shared.items() if p.grad is not None}
-    # Some gradients are zero by construction (a constant added to all of softmax's inputs) and hold rounding alone,
-    # which is small beside the trunk's largest gradient.
+    # Some gradients are zero by construction (a constant added to all of softmax's inputs) and hold rounding
+    # alone, which is small beside the trunk's largest gradient.
     noise = 1e-6 * max(w.abs().max().item() for w in wanted.values())
     return all(
         torch.allclose(shared[name].grad, w, rtol=1e-3, atol=1e-4 * w.abs().max().item() + noise)
@@ -188,7 +188,8 @@ def write(results: dict[str, dict[str, object]]) -> None:
         "# timm networks as peers",
         "",
         f"{len(good)} of {len(order)} networks pass every check of `{about['command']}`.",
-        f"{about['date']}, commit {about['commit']}, timm {about['timm']}, torch {about['torch']}, {about['machine']}.",
+        f"{about['date']}, commit {about['commit']}, timm {about['timm']}, torch {about['torch']}, "
+        f"{about['machine']}.",
         "",
         "| network | family | cut | result |",
         "|---|---|---|---|",

@@ -131,6 +131,7 @@ def test_out_of_memory_says_what_helps(tmp_path: Path, capfd: pytest.CaptureFixt
             return original(self, views, labels, epoch)
 
         PCL.forward = forward  # type: ignore[method-assign]  # in a process of its own
+        torch.backends.mkldnn.enabled = False  # which may fail first, while it compiles, with words of its own
         data = {"class_path": "digits"}
         train(recipe(model="resnet8", data=data, batch=600), tmp_path / "out")
 

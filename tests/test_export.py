@@ -18,7 +18,7 @@ from coterie.errors import InputError
 from coterie.export import compare, edge_inputs, export
 from coterie.run import restored
 
-from .conftest import coterie, refused, train
+from .conftest import printed, refused, train
 from .deployables import lived_in, metadata
 
 FORMATS = ("safetensors", "onnx", "pt2")
@@ -92,11 +92,13 @@ def test_what_a_file_says_about_itself(pcl_run: Path, shipped: Path) -> None:
 
 
 def test_the_command_prints_what_it_stores(pcl_run: Path, tmp_path: Path) -> None:
-    result = coterie("export", pcl_run, "--predictor", "peer3", "-o", tmp_path / "s.safetensors", "--json")
-    assert result.returncode == 0, result.stderr
-    printed = json.loads(result.stdout)
-    assert printed["verified"] == load(tmp_path / "s.safetensors").metadata.verified
-    assert printed["predictor"] == "peer3" and printed["card"] == str(tmp_path / "s.safetensors.md")
+    file = tmp_path / "s.safetensors"
+    shown = json.loads(printed("export", pcl_run, "--predictor", "peer3", "-o", file, "--json")[0])
+    assert shown["verified"] == load(file).metadata.verified
+    assert shown["predictor"] == "peer3" and shown["card"] == f"{file}.md"
+    text, _ = printed("export", pcl_run, "-o", file, "--calibrate")
+    assert "largest difference of a logit" in text and "labels agree on 100.00 %" in text
+    assert "it was fit on every second test image" in text and "--data.val_fraction" in text
 
 
 def test_a_file_that_differs_is_refused_and_the_old_one_stays(
@@ -266,9 +268,44 @@ def test_every_network_makes_the_round_trip(name: str, kind: str, tmp_path: Path
 def test_cifar_sized_runs_export(method: str, tmp_path: Path) -> None:
     run = train(tmp_path / "run", "--method", method, "--model", "resnet20")
     for kind in FORMATS:
-        assert coterie("export", run, "--format", kind).returncode == 0
+        printed("export", run, "--format", kind)
     name = "mean1" if method == "PCL" else "peer1"
     assert {p.name for p in run.glob(f"{name}.*")} == {f"{name}.{k}{end}" for k in FORMATS for end in ("", ".md")}
+
+
+def test_the_temperature_is_fit_on_what_the_run_held_out(tmp_path: Path) -> None:
+    from coterie.calibrate import temperature
+
+    run = train(tmp_path / "run", "--method", "Baseline", "--data.val_fraction", 0.3, "--epochs", 2)
+    text, _ = printed("export", run, "--calibrate", "-o", tmp_path / "s.safetensors")
+    about, card = load(tmp_path / "s.safetensors").metadata, (tmp_path / "s.safetensors.md").read_text()
+    recipe, method, _ = restored(run)
+    x, y = next(recipe.data.test_batches(5000, split="val"))
+    test_x, test_y = next(recipe.data.test_batches(5000))
+    with torch.no_grad():
+        z, test_z = method.deploy()(x), method.deploy()(test_x)
+    assert len(y) == 90 and f"on {len(test_y):,} test images; it was fit on 90 held-out images" in text
+    assert about.temperature == pytest.approx(temperature(z, y), rel=1e-3)
+    expected = nn.functional.cross_entropy(test_z / about.temperature, test_y).item()
+    assert about.scores["calibrated"]["after"]["nll"] == pytest.approx(expected, rel=1e-4)
+    # Training scored the held-out images, and its scores are not called anything else.
+    wrong = 100 * (z.argmax(1) != y).float().mean().item()
+    assert (
+        about.scores["error"] == pytest.approx(wrong, abs=1e-3)
+        and "| on the held-out images of `digits` |" in card
+    )
+
+
+def test_peers_of_different_architectures_are_named(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", "--method", "DML", "--peers", "resnet8,resnet14", "--epochs", 1)
+    recipe, method, _ = restored(run)
+    images = next(recipe.data.test_batches(3))[0]
+    with torch.no_grad():
+        expected = method.eval().logits(images)
+    for name, model in (("peer1", "resnet8"), ("peer2", "resnet14"), ("ensemble", "resnet8,resnet14")):
+        loaded = load(export(run, predictor=name, output=tmp_path / name).file)
+        assert loaded.metadata.model["name"] == model
+        torch.testing.assert_close(loaded.run(images)[0], expected[name], atol=1e-4, rtol=1e-4)
 
 
 def test_probabilities_are_the_same_with_the_runtime_alone(pcl_run: Path, shipped: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_teacher_with_other_classes(tmp_path: Path) -> None:
     assert message.endswith("knows 100 classes, but here there are 10.")
     colour = tmp_path / "other.safetensors"
     save_file(models.factory("resnet14", 10, channels.shape[0] + 1)().state_dict(), colour)
-    assert "conv.weight has the shape" in refusal(colour, teacher_model="resnet14")
+    assert "stem.0.weight has the shape" in refusal(colour, teacher_model="resnet14")
     with pytest.raises(InputError, match="The teacher knows 7 classes, the student 5"):
         coterie.KD(PeerNet(TinyNet, 1), TinyNet(classes=7)).prepare()
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -14,15 +12,19 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import Dataset
 
 from coterie import models
+from coterie.data.dataset import dataset
+from coterie.data.folder import folder
+from coterie.data.images import decode
 from coterie.deploy import images
 from coterie.deploy.formats import load, writer
 from coterie.errors import InputError
 from coterie.predict import disagreement, find, predict
 from coterie.run import restored
 
-from .conftest import coterie, refused, shared_data
+from .conftest import coterie, printed, refused, shared_data
 from .deployables import metadata
 
 
@@ -63,17 +65,12 @@ def test_a_folder_gets_the_probabilities_that_evaluate_sees(pcl_run: Path, shipp
 
 def test_table_csv_and_names_from_the_standard_input(shipped: Path, digits: Path, tmp_path: Path) -> None:
     file = shipped / "student.safetensors"
-    table = coterie("predict", file, digits / "even", "--top", 2)
-    lines = table.stdout.splitlines()
+    lines = printed("predict", file, digits / "even", "--top", 2)[0].splitlines()
     assert len(lines) == 10 and all(line.count(" %") == 2 and "apart" not in line for line in lines)
 
-    listed = subprocess.run(
-        [sys.executable, "-m", "coterie", "predict", str(file), "-", "--csv", "--top", "2"],
-        input=f"{digits / 'odd'}\n\n{digits / 'even' / '00.png'}\n",
-        capture_output=True,
-        text=True,
-    )
-    rows = list(csv.DictReader(io.StringIO(listed.stdout)))
+    names = f"{digits / 'odd'}\n\n{digits / 'even' / '00.png'}\n"
+    listed, _ = printed("predict", file, "-", "--csv", "--top", 2, stdin=names)
+    rows = list(csv.DictReader(io.StringIO(listed)))
     assert [Path(row["image"]).name for row in rows] == [*(f"{i:02}.png" for i in range(1, 20, 2)), "00.png"]
     assert float(rows[0]["probability1"]) >= float(rows[0]["probability2"]) >= 0
     assert list(rows[0]) == ["image", "label1", "probability1", "label2", "probability2"]
@@ -87,14 +84,13 @@ def test_bad_pictures_are_counted_and_the_others_go_on(shipped: Path, digits: Pa
     (tmp_path / "d.png").write_bytes(b"")
     (tmp_path / "e.png").write_bytes(good)
     (tmp_path / "notes.txt").write_text("not counted")
-    result = coterie("predict", shipped / "student.safetensors", tmp_path, "--json")
-    assert result.returncode == 0
-    assert [Path(row["image"]).name for row in json.loads(result.stdout)] == ["a.png", "e.png"]
-    assert "b.jpg is not a picture" in result.stderr and "c.png is a damaged picture" in result.stderr
-    assert "2 labelled, 3 skipped" in result.stderr and "Traceback" not in result.stderr
+    rows, told = printed("predict", shipped / "student.safetensors", tmp_path, "--json")
+    assert [Path(row["image"]).name for row in json.loads(rows)] == ["a.png", "e.png"]
+    assert "b.jpg cannot be read as a picture: not an image." in told and "c.png cannot be read" in told
+    assert "2 labelled, 3 skipped" in told
     sentence = refused("predict", shipped / "student.safetensors", tmp_path / "b.jpg")
-    assert sentence.endswith("b.jpg is not a picture (BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP are read).")
-    with pytest.raises(InputError, match="does not exist"):
+    assert sentence.endswith("b.jpg cannot be read as a picture: not an image.")
+    with pytest.raises(InputError, match=r"none\.png cannot be read as a picture: no such file or directory\."):
         images.decode(tmp_path / "none.png", 1)
 
 
@@ -109,7 +105,7 @@ def test_a_huge_picture_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
         header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
         body = chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
         (tmp_path / "bomb.png").write_bytes(b"\x89PNG\r\n\x1a\n" + header + body)
-        with pytest.raises(InputError, match="larger than 100,000,000 pixels"):
+        with pytest.raises(InputError, match="more than 89,478,485 pixels"):
             images.decode(tmp_path / "bomb.png", 3)
 
 
@@ -130,9 +126,6 @@ def test_pictures_of_every_kind_look_alike(tmp_path: Path) -> None:
             found = np.asarray(images.decode(file, channels))
             expected = grey if channels == 1 else np.stack([grey] * 3, axis=-1)
             np.testing.assert_array_equal(found, expected, err_msg=file.name)
-    Image.fromarray(np.zeros((4, 4), np.float32)).save(tmp_path / "float.tiff")
-    with pytest.raises(InputError, match="floating-point"):
-        images.decode(tmp_path / "float.tiff", 3)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -156,7 +149,7 @@ def test_the_camera_s_orientation_is_undone(orientation: int, tmp_path: Path) ->
 
 
 def test_preparing_is_torchvisions_resize_crop_and_normalise(tmp_path: Path) -> None:
-    """Against the arithmetic written out: shorter side, centre, (x/255 - mean)/std."""
+    """Against Pillow and the arithmetic written out: shorter side, centre, (x/255 - mean)/std."""
     rng = np.random.default_rng(1)
     picture = Image.fromarray(rng.integers(0, 256, (90, 130, 3), dtype=np.uint8))
     how = {"channels": 3, "size": [32, 24], "resize": 45, "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.25, 0.5]}
@@ -164,11 +157,12 @@ def test_preparing_is_torchvisions_resize_crop_and_normalise(tmp_path: Path) -> 
     small = np.asarray(picture.resize((65, 45), Image.Resampling.BILINEAR), dtype=np.float64)
     centre = small[6 : 6 + 32, 20 : 20 + 24] / 255
     expected = ((centre - np.array(how["mean"])) / np.array(how["std"])).transpose(2, 0, 1)
-    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
+    level = 1.01 / 255 / min(how["std"])  # Pillow's resizing and torch's differ by a grey level
+    np.testing.assert_allclose(found.numpy(), expected, atol=level)
     straight = images.prepare(picture, {**how, "resize": None})
     assert straight.shape == (3, 32, 24)
     squashed = np.asarray(picture.resize((24, 32), Image.Resampling.BILINEAR), dtype=np.float64) / 255
-    np.testing.assert_allclose(straight[0].numpy(), (squashed[..., 0] - 0.5) / 0.2, atol=1e-5)
+    np.testing.assert_allclose(straight[0].numpy(), (squashed[..., 0] - 0.5) / 0.2, atol=level)
     strip = Image.new("RGB", (1, 60_000))  # would grow to 45 x 2,700,000
     assert images.prepare(strip, how).shape == (3, 32, 24)
 
@@ -179,12 +173,12 @@ def test_only_a_batch_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     loaded = load(tmp_path / "m")
     Image.new("L", (8, 8)).save(tmp_path / "a.png")
     opened = 0
-    decode = images.load
+    original = images.load
 
     def counting(file: Path, how: dict[str, object]) -> torch.Tensor:
         nonlocal opened
         opened += 1
-        return decode(file, how)
+        return original(file, how)
 
     monkeypatch.setattr(images, "load", counting)
     stream = predict(loaded, (str(tmp_path / "a.png") for _ in range(5000)), batch=10)
@@ -200,27 +194,72 @@ def test_disagreement() -> None:
     assert disagreement(torch.randn(3, 1, 4)).tolist() == [0, 0, 0]
 
 
-def test_photographs(tmp_path: Path) -> None:
-    """Real photographs, by a network for photographs with untrained weights, against it called directly."""
+def test_a_photograph_is_prepared_as_the_loader_does(tmp_path: Path) -> None:
+    """Bit by bit what `data.test_batches` gives, for photographs of every shape, from a file's metadata alone."""
     with tarfile.open(shared_data("photos10.tar")) as archive:
-        members = [m for m in archive.getmembers() if "/val/" in m.name and m.isfile()][::25]
+        members = [m for m in archive.getmembers() if m.isfile() and m.name.endswith(".jpg")][::20]
         archive.extractall(tmp_path, members, filter="data")
-    network = models.factory("resnet8", 10, 3)().eval()
-    about = metadata("resnet8", 10, (3, 224, 224))
-    about.input["resize"] = 256
+    for i, member in enumerate(members):  # they are square: cut them to other shapes
+        with Image.open(tmp_path / member.name) as whole:
+            whole.crop((0, 0, 224 - 17 * (i % 7), 224 - 13 * (i % 11))).save(tmp_path / member.name)
+    data = folder(str(tmp_path / "photos10"), workers=0)
+    data.load()
+    assert data.preprocessing()["resize"] == 256 and data.preprocessing()["size"] == [224, 224]
+    network = models.factory("resnet8", len(data.classes), 3)().eval()
+    about = metadata("resnet8", len(data.classes), (3, 224, 224))
+    about.input = data.preprocessing()
     writer(network, torch.randn(2, 3, 224, 224), "safetensors")(tmp_path / "m.safetensors", about)
-    result = coterie("predict", tmp_path / "m.safetensors", tmp_path / "photos10", "--json", "--top", 1)
-    assert result.returncode == 0, result.stderr
-    rows = json.loads(result.stdout)
-    assert len(rows) == len(members) >= 10
-    for row in rows[:5]:
-        picture = Image.open(row["image"]).convert("RGB")
-        scale = 256 / min(picture.size)
-        picture = picture.resize([round(side * scale) for side in picture.size], Image.Resampling.BILINEAR)
-        left, top = (picture.width - 224) // 2, (picture.height - 224) // 2
-        pixels = np.asarray(picture, dtype=np.float32)[top : top + 224, left : left + 224] / 255
-        x = torch.from_numpy(((pixels - 0.5) / 0.25).transpose(2, 0, 1)[None])
-        with torch.no_grad():
-            p = network(x).softmax(1)[0]
-        assert row["top"][0]["label"] == f"class {int(p.argmax())}"
-        assert row["top"][0]["probability"] == pytest.approx(p.max().item(), abs=1e-5)
+    loaded = load(tmp_path / "m.safetensors")
+    pictures = [data.path("test", i) for i in range(data.test_size)]
+    expected = torch.cat([batch for batch, _ in data.test_batches(64)])
+    assert len(pictures) >= 10 and len({decode(file).size for file in pictures}) >= 10
+    for file, tensor in zip(pictures, expected, strict=True):
+        assert torch.equal(images.load(file, loaded.metadata.input), tensor)
+    rows = list(predict(loaded, map(str, pictures), top=1, batch=4))
+    with torch.no_grad():
+        p = network(expected).softmax(1)
+    assert [row.top[0][0] for row in rows] == [f"class {int(c)}" for c in p.argmax(1)]
+    assert [row.top[0][1] for row in rows] == pytest.approx(p.amax(1).tolist(), abs=1e-5)
+
+
+def test_small_images_come_back_as_they_were(digits: Path, shipped: Path, pcl_run: Path) -> None:
+    data = restored(pcl_run)[0].data
+    expected, how = next(data.test_batches(20))[0], load(shipped / "student.onnx").metadata.input
+    for file in find([str(digits)]):
+        assert torch.equal(images.load(file, how), expected[int(file.stem)])
+
+
+class Floats(Dataset[tuple[torch.Tensor, int]]):
+    """A set that prepares its own tensors."""
+
+    targets = [0, 1] * 4
+
+    def __init__(self, train: bool = True) -> None:
+        pass
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, place: int) -> tuple[torch.Tensor, int]:
+        return torch.full((3, 8, 8), float(place)), self.targets[place]
+
+
+class Bytes(Floats):
+    def __getitem__(self, place: int) -> tuple[torch.Tensor, int]:  # type: ignore[override]
+        return torch.full((3, 8, 6), place, dtype=torch.uint8), self.targets[place]
+
+
+def test_what_a_dataset_says_of_its_preparation(tmp_path: Path) -> None:
+    told = dataset("tests.test_predict.Bytes", workers=0)
+    told.load()
+    expected = {"channels": 3, "size": [8, 6], "resize": None, "mean": [0.5] * 3, "std": [0.25] * 3}
+    assert told.preprocessing() == expected
+    own = dataset("tests.test_predict.Floats", workers=0)
+    own.load()
+    assert own.preprocessing() == {**expected, "size": [8, 8], "resize": 8, "mean": None, "std": None}
+    about = metadata("resnet8", 2, (3, 8, 8))
+    about.input = own.preprocessing()
+    network = models.factory("resnet8", 2, 3)()
+    writer(network, torch.randn(2, 3, 8, 8), "safetensors")(tmp_path / "m", about)
+    with pytest.raises(InputError, match="cannot say how a picture becomes its input"):
+        next(predict(load(tmp_path / "m"), ["x.png"]))

@@ -82,7 +82,7 @@ def test_a_header_that_promises_too_much(tmp_path: Path) -> None:
 WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
     "size": lambda m: m["input"].update(size=[8, -1]),
     "size ": lambda m: m["input"].update(size=[10**9, 8]),
-    "channels": lambda m: m["input"].update(channels=7),
+    "channels": lambda m: m["input"].update(channels=0),
     "mean": lambda m: m["input"].update(mean=[0.1, 0.2]),
     "std": lambda m: m["input"].update(std=[0]),
     "crop": lambda m: m["input"].update(resize=4),

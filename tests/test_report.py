@@ -266,6 +266,22 @@ def test_examination_agrees_with_the_record_and_with_a_plain_forward_pass(traine
     assert found.networks["mean1"].parameters == 77754 and found.networks["ensemble"].parameters > 77754
 
 
+def test_measured_costs_are_shown(copied: Path, tmp_path: Path) -> None:
+    speed = {"latency_ms": 2.0, "images_per_second": 5000.0}
+    plain = {"parameters": 100, "macs": 2000, "bytes": 400, "torch": speed}
+    slower = {"latency_ms": 3.0, "images_per_second": 2500.0}
+    costs = {"plain": plain, "student": plain, "ensemble": {**plain, "parameters": 220, "torch": slower}}
+    (copied / "PCL-0" / "costs.json").write_text(json.dumps(costs))
+    (copied / "Baseline-0" / "costs.json").write_text("{")  # damaged: left out
+    page.write([copied], tmp_path / "r.html", "t")
+    head, *rows = Page((tmp_path / "r.html").read_text()).tables["Plain network, student and ensemble"]
+    found = [dict(zip((c[0] for c in head), (c[0] for c in row), strict=True)) for row in rows]
+    assert [row["network"] for row in found] == ["plain", "student", "ensemble"]
+    assert found[2]["parameters"] == "220" and found[2]["torch, × plain"] == "1.50"
+    assert found[2]["torch, images/s in batches of 64"] == "2,500"
+    assert found[2]["ONNX Runtime, ms for 1 image"] == found[0]["ONNX Runtime, × plain"] == runs.NOTHING
+
+
 def test_pictures_show_the_pixels_of_the_data(trained: Path) -> None:
     import base64
 
@@ -276,7 +292,7 @@ def test_pictures_show_the_pixels_of_the_data(trained: Path) -> None:
     image, _ = next(data.test_batches(1))
     source = examine.picture(image[0], data)
     got = np.asarray(Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))))
-    assert np.array_equal(got, data.read()[2][0, :, :, 0].numpy())
+    assert np.array_equal(got, data.read()[2][0, 0])
 
 
 def test_names_from_data_and_people_stay_text(copied: Path, tmp_path: Path, shown: Page) -> None:
@@ -311,7 +327,8 @@ def test_missing_partial_and_failed_runs_are_shown_and_named(copied: Path, tmp_p
     edit("PCL-5", lambda text: re.sub(r'"nll": [\d.]+', '"nll": NaN', text))
     edit("PCL-6", lambda text: text.replace('{"epoch": 1', '{"epoch": oops').replace('"lr": 0.1', '"lr": "?"'))
     (copied / "PCL-7" / "config.yaml").unlink()
-    (copied / "Baseline-0" / "checkpoint.pt").write_bytes(b"not a checkpoint")
+    for file in (copied / "Baseline-0").glob("checkpoint*.pt"):
+        file.write_bytes(b"not a checkpoint")
     (copied / "Baseline-1" / "environment.json").write_text("{")
     page.write([copied], tmp_path / "r.html", "t")
     found = Page((tmp_path / "r.html").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -257,7 +258,38 @@ def deployment(found: Sequence[Found]) -> Section:
     section = Section("deployment", "Student and ensemble in use", lead)
     if rows:
         section.blocks.append(by_setting("Student and ensemble", columns, rows, note))
+    if measured := [row for f in found for row in _measured(f)]:
+        columns = ["method", "network", "parameters", "MACs", "file, bytes"]
+        columns += [
+            f"{runtime}, {figure}"
+            for runtime in ("torch", "ONNX Runtime")
+            for figure in ("ms for 1 image", "× plain", "images/s in batches of 64")
+        ]
+        note = "Measured in turns by `coterie evaluate RUN --costs`, on the machine where that was run."
+        section.blocks.append(by_setting("Plain network, student and ensemble", columns, measured, note))
     return section
+
+
+def _measured(f: Found) -> list[list[Cell]]:
+    """What `deploy.side_by_side` wrote into the run, if it was asked to."""
+    try:
+        costs = json.loads((examinee(f.group).path / "costs.json").read_text())
+        plain, rows = costs["plain"], []
+        for name, row in costs.items():
+            cells = [text(f.group.setting), text(f.group.label), text(name)]
+            cells += [number(row[key]) for key in ("parameters", "macs", "bytes")]
+            for runtime in ("torch", "onnx"):
+                speed, base = row.get(runtime, {}), plain.get(runtime, {})
+                latency = speed.get("latency_ms")
+                cells += [
+                    number(latency, "{:.2f}"),
+                    number(ratio(latency, base.get("latency_ms")), "{:.2f}"),
+                    number(speed.get("images_per_second")),
+                ]
+            rows.append(cells)
+        return rows
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []
 
 
 def disagreements(found: Sequence[Found]) -> list[str]:
