@@ -13,6 +13,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+# Results are the same to the bit only with the same number of threads, in this process and in those it starts.
+os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
 
 
