@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import subprocess
@@ -15,9 +16,10 @@ import yaml
 from safetensors.torch import load_file
 
 import coterie
+from coterie.arguments import parse
 from coterie.evaluate import evaluate
 from coterie.models import factory
-from coterie.recipe import Recipe, batches, from_options
+from coterie.recipe import Recipe, batches, from_options, parser
 from coterie.run import Run
 from coterie.schedule import Cosine, Steps, rate
 from coterie.train import train
@@ -178,3 +180,15 @@ def test_the_example_of_an_own_loop(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert float(result.stdout.split()[1]) < 8.0  # percent of errors
     assert (tmp_path / "student.pt").is_file()
+
+
+def test_short_names_mean_our_methods_whatever_else_is_called_so() -> None:
+    """torch.export leaves classes called like the exported module's, module and all, in the process."""
+    twin = type("PCL", (coterie.PCL,), {"__module__": "coterie.methods.pcl", "__qualname__": "PCL"})
+    assert recipe(method="PCL").method_class is coterie.PCL
+    assert recipe(method={"class_path": "PCL", "init_args": {"temperature": 2.0}}).method_class is coterie.PCL
+    made = parser()
+    assert parse(made, ["--method", "PCL"]).method.class_path == "coterie.PCL"
+    assert parse(made, ["--method=PCL"]).method.class_path == "coterie.PCL"
+    del twin
+    gc.collect()  # for the tests that follow

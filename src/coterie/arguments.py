@@ -56,8 +56,19 @@ def _normalise(parser: ArgumentParser, arguments: list[str]) -> list[str]:
             following = arguments[i + 1] if i + 1 < len(arguments) else "--"
             if argument in switches and following.lower() not in ("true", "false", "yes", "no"):
                 argument += "=true"
+        if argument.startswith("--method="):
+            argument = "--method=" + full_name(argument.removeprefix("--method="))
+        elif found and found[-1] == "--method":
+            argument = full_name(argument)
         found.append(argument)
     return found
+
+
+def full_name(method: str) -> str:
+    """`coterie.PCL` for `PCL`: torch.export leaves classes with the same short names in the process."""
+    from .methods import available
+
+    return f"coterie.{method}" if method in available() else method
 
 
 def _explain(parser: ArgumentParser, message: str) -> InputError:

@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from . import data as data_sets
 from . import methods, models
-from .arguments import parse_object
+from .arguments import full_name, parse_object
 from .cuts import default_cut
 from .data import Data
 from .data.dataset import AnyData
@@ -279,7 +279,12 @@ def import_class(path: str) -> Any:
 
 def from_options(options: dict[str, Any]) -> Recipe:
     """A recipe of plain values, as a YAML file holds them: {'method': 'PCL', 'epochs': 30, ...}."""
-    made = parser()
+    made, options = parser(), dict(options)
+    method = options.get("method")
+    if isinstance(method, str):
+        options["method"] = full_name(method)
+    elif isinstance(method, dict) and "class_path" in method:
+        options["method"] = {**method, "class_path": full_name(method["class_path"])}
     return from_namespace(made, parse_object(made, options), parse_object(made, options, defaults=False))
 
 
