@@ -48,7 +48,7 @@ def _normalise(parser: ArgumentParser, arguments: list[str]) -> list[str]:
         if getattr(action, "_typehint", None) is bool
         for flag in action.option_strings
     }
-    found = []
+    found: list[str] = []
     for i, argument in enumerate(arguments):
         if argument.startswith("--"):
             name, equals, value = argument.partition("=")
