@@ -64,9 +64,10 @@ def run(out: Path, seeds: int) -> None:
     wins = sum(g > 0 for g in gain)
     console.print(
         f"\nShown: on these digits the same network, trained with peers, makes {abs(mean(gain)):.2f} points "
-        f"{'fewer' if mean(gain) >= 0 else 'more'} errors (better in {wins} of {seeds} seeds), with the same parameters and cost once deployed.\n"
-        "Not shown: that it will for your data. Twelve hundred test digits resolve about half a point, and the "
-        "training cost more; a network alone with as much computation is the fair rival on a larger task.\n",
+        f"{'fewer' if mean(gain) >= 0 else 'more'} errors (better in {wins} of {seeds} "
+        "seeds), with the same parameters and cost once deployed.\n"
+        "Not shown: that it will for your data. Twelve hundred test digits resolve about half a point, and "
+        "the training cost more; a network alone with as much computation is the fair rival on a larger task.\n",
         highlight=False,
     )
     console.print(
