@@ -4,8 +4,8 @@
     python benchmarks/step_cost.py -o benchmarks/results/step_cost.json    # about five minutes
     python benchmarks/step_cost.py --quick                                 # a quarter of a minute
 
-The two MALLOC settings let glibc keep freed memory: without them it hands large tensors back to the system after
-every step, and methods that hold the activations of several networks pay 10 to 15 % more for getting them again.
+The two MALLOC settings let glibc keep freed memory. We suspect, but have not shown, that without them methods
+that hold the activations of several networks pay for getting memory back from the system in every step.
 
 A step is forward, backward, SGD and the averages, on a batch that is already augmented. Methods take turns in
 rounds, each between two steps of Baseline; a ratio is the median over the rounds of a method's time by the mean of

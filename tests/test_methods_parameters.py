@@ -41,8 +41,6 @@ def made(method: str, model: str, classes: int) -> Method:
 @pytest.mark.parametrize("classes", [10, 100])
 @pytest.mark.parametrize("method", RESNET110)
 def test_resnet110(method: str, classes: int) -> None:
-    if "resnet110" not in models.available():
-        pytest.skip("resnet110 lands with the paper's networks")
     net = made(method, "resnet110", classes)
     expected = RESNET110[method][classes == 100]
     assert trained(net) == expected

@@ -9,7 +9,7 @@ import coterie
 from coterie import losses
 from coterie.data.digits import digits
 from coterie.evaluate import evaluate
-from coterie.models import available, factory
+from coterie.models import factory
 
 from .conftest import TinyNet
 
@@ -40,8 +40,6 @@ def test_the_average_counts_its_steps() -> None:
 @pytest.mark.parametrize("name", ["resnet8", "densenet40_12", "vgg16"])
 def test_branches_are_different_objects_with_different_weights(name: str) -> None:
     """All DenseNet branches were one object, all heads initialised alike."""
-    if name not in available():
-        pytest.skip(f"{name} is not there yet")
     make_model = factory(name, 10, 3)
     cut = make_model().default_cut
     net = coterie.PeerNet(make_model, 3, cut, torch.randn(2, 3, 32, 32))
