@@ -113,7 +113,9 @@ def test_mini_is_the_same_science_smaller() -> None:
     assert found["Baseline"].name == found["Baseline + EMA"].name  # one run, two of its predictors
     assert found["Baseline, 4x epochs"].epochs == 1200 and found["Baseline, 3 views"].options["method.views"] == 3
     teacher = found["KD"].needs
-    assert teacher is not None and teacher.options["model"] == "resnet20" and teacher.seed == found["KD"].seed
+    assert teacher is not None and teacher.options["model"] == "resnet20" and teacher.options["epochs"] == 300
+    assert {job.needs.name for job in cells("table1", MINI, 3)[4].jobs if job.needs} == {teacher.name}
+    assert found["Baseline"].evaluated == [*range(9, 300, 10)]
     assert cells("table1", PROTOCOLS["smoke"], 1)[0].jobs[0].options == {**options, "epochs": 3}
 
 

@@ -192,3 +192,18 @@ def test_short_names_mean_our_methods_whatever_else_is_called_so() -> None:
     assert parse(made, ["--method=PCL"]).method.class_path == "coterie.PCL"
     del twin
     gc.collect()  # for the tests that follow
+
+
+def test_rarer_evaluations_change_nothing_but_the_records(tmp_path: Path) -> None:
+    every = train(recipe(epochs=5), tmp_path / "every")
+    rarely = train(recipe(epochs=5, evaluate_every=2), tmp_path / "rarely")
+    for a, b in zip(every.parameters(), rarely.parameters(), strict=True):
+        assert torch.equal(a, b)
+    all_records, records = timeless(tmp_path / "every"), timeless(tmp_path / "rarely")
+    assert [record["epoch"] for record in records] == [1, 3, 4]
+    for record in records:
+        same = all_records[int(str(record["epoch"]))]
+        assert {k: v for k, v in record.items() if k != "terms"} == {k: v for k, v in same.items() if k != "terms"}
+    losses = [record["terms"]["loss"] for record in all_records]  # type: ignore[index]
+    means = [record["terms"]["loss"] for record in records]  # type: ignore[index]
+    assert means == pytest.approx([(losses[0] + losses[1]) / 2, (losses[2] + losses[3]) / 2, losses[4]])

@@ -27,7 +27,7 @@ COST = 0.01
 class State:
     """What changes while a run goes. No random state is among it: every draw is a function of seed and step.
 
-    epoch: finished epochs, evaluated and logged.
+    epoch: finished epochs, evaluated and logged where that was due.
     step:  finished steps, which together with `epoch` is the position in the data.
     """
 

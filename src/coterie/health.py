@@ -27,7 +27,7 @@ class _Seen(NamedTuple):
 
 
 class Watch:
-    """The loss terms of an epoch, summed on the device; it is waited for only now and then."""
+    """The loss terms since the last record, summed on the device; it is waited for only now and then."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -36,11 +36,11 @@ class Watch:
         self.reset()
 
     def reset(self) -> None:
-        """An epoch begins."""
+        """A record was written; the next one begins."""
         self.names: list[str] = []
         self.sums = torch.zeros(0, dtype=torch.float64, device=self.device)
         self.images = 0
-        self.before = 0.0  # seconds of this epoch in earlier processes
+        self.before = 0.0  # seconds of it in earlier processes
         self.started = time.perf_counter()
 
     def add(self, terms: dict[str, Tensor], piece: Piece, step: int, rate: float) -> None:
@@ -71,7 +71,7 @@ class Watch:
         )
 
     def means(self, world: World | None = None) -> dict[str, float]:
-        """Each term's mean over the images seen in this epoch: by this process, or by all."""
+        """Each term's mean over the images since the last record: by this process, or by all."""
         self.check()
         mine = (self.names, self.sums.cpu(), self.images)
         parts = [part for part in (world.gather(mine) if world else [mine]) if part[0]]
@@ -82,7 +82,7 @@ class Watch:
 
     @property
     def seconds(self) -> float:
-        """How long this epoch has been trained."""
+        """How long has been trained since the last record."""
         return self.before + time.perf_counter() - self.started
 
     def state_dict(self) -> dict[str, Any]:

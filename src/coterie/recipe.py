@@ -50,6 +50,7 @@ class Recipe:
             of their models, 'resnet32,resnet20', in place of --model; the first one is deployed.
         cut: the module where the branches begin, or 'none' for whole networks; by default the network's own.
         epochs: passes over the training images.
+        evaluate_every: epochs between evaluations; each writes a record of the epochs since the last one.
         batch: images per step.
         optimizer: any torch optimiser.
         schedule: the learning rate's course: Steps, Cosine, or any torch scheduler, stepped per epoch.
@@ -84,6 +85,7 @@ class Recipe:
     peers: int | str = 3
     cut: str | None = None
     epochs: int = 300
+    evaluate_every: int = 1
     batch: int = 128
     optimizer: Callable[[Iterable[Any]], Optimizer] = SGD
     schedule: Schedule | Callable[[Optimizer], LRScheduler] = field(default_factory=Steps)
@@ -114,7 +116,8 @@ class Recipe:
         if isinstance(self.peers, str):
             self.models = [name.strip() for name in self.peers.split(",")]
             self.model = self.models[0]
-        for name in ("epochs", "batch", "accumulate", *([] if isinstance(self.peers, str) else ["peers"])):
+        counts = ["epochs", "evaluate_every", "batch", "accumulate"]
+        for name in [*counts, "peers"] if isinstance(self.peers, int) else counts:
             if getattr(self, name) < 1:
                 raise InputError(f"--{name} must be at least 1, not {getattr(self, name)}.")
         if self.branch_noise < 0:

@@ -79,7 +79,7 @@ class Run:
             raise InputError(f"The data is not that of {file} any more: restore it, or choose another --out.")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One record per finished epoch."""
+        """One record per evaluation, which is one per epoch unless the recipe says otherwise."""
         if not self.metrics_file.is_file():
             raise InputError(f"{self.path} is not a run directory: it has no {self.metrics_file.name}.")
         return [json.loads(line) for line in self.metrics_file.read_text().splitlines()]

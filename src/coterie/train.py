@@ -82,27 +82,28 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
                     show.step(watch)
                     save(due=run.checkpoints.due())
                 world.share_buffers(method)
-                trained = watch.seconds
-                watched = data.test_batches(1000, world.share(data.watched_size), data.watched)
-                scores = evaluate(method, watched, device, world.gather)
-                record = {
-                    "epoch": epoch,
-                    "step": state.step,
-                    "lr": optimizer.param_groups[0]["lr"],
-                    "terms": watch.means(world),
-                    "split": data.watched,
-                    **scores,
-                    "time": {
-                        "train": trained,
-                        "evaluate": watch.seconds - trained,
-                        "images_per_second": data.train_size / trained,
-                        "memory": memory(device),
-                    },
-                }
-                world.first(partial(run.log, record))
                 state.epoch += 1
-                watch.reset()
-                show.epoch(record)
+                if state.epoch % recipe.evaluate_every == 0 or state.epoch == recipe.epochs:
+                    trained, epochs = watch.seconds, epoch % recipe.evaluate_every + 1
+                    watched = data.test_batches(1000, world.share(data.watched_size), data.watched)
+                    scores = evaluate(method, watched, device, world.gather)
+                    record = {
+                        "epoch": epoch,
+                        "step": state.step,
+                        "lr": optimizer.param_groups[0]["lr"],
+                        "terms": watch.means(world),
+                        "split": data.watched,
+                        **scores,
+                        "time": {
+                            "train": trained,
+                            "evaluate": watch.seconds - trained,
+                            "images_per_second": epochs * data.train_size / trained,
+                            "memory": memory(device),
+                        },
+                    }
+                    world.first(partial(run.log, record))
+                    watch.reset()
+                    show.epoch(record)
                 save(due=run.checkpoints.due(epoch_ended=True) or state.epoch == recipe.epochs)
         world.first(partial(run.finish, method))
     return method

@@ -68,12 +68,13 @@ def _measure(recipe: Recipe) -> Speed:
 
 
 def seconds(job: Job, epochs: int, speed: Speed, teacher: Speed | None) -> float:
-    """Of so many epochs of a job, its evaluations included."""
+    """Of the last so many epochs of a job, its evaluations included."""
     m, trains = job.peers, available()[job.options["method"]].trains
     networks = {"one network": 1.0, "branches": (2 + m) / 3, "networks": float(m)}[trains]
     kinds = 2 if job.options.get("ema") or job.options["method"] == "PCL" else 1  # raw and averaged weights
     step = speed.step * cost(job) + (teacher.step / 3 if teacher else 0)  # a teacher only goes forward
-    return epochs * (speed.steps * step + speed.test * networks * kinds)
+    evaluations = sum(epoch >= job.epochs - epochs for epoch in job.evaluated)
+    return epochs * speed.steps * step + evaluations * speed.test * networks * kinds
 
 
 def wall_clock(times: Sequence[float], slots: int) -> float:

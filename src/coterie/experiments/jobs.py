@@ -31,6 +31,12 @@ class Job:
         return int(self.options["epochs"])
 
     @property
+    def evaluated(self) -> list[int]:
+        """The epochs, from 0, after which it writes a record."""
+        every = int(self.options.get("evaluate_every", 1))
+        return [*range(every - 1, self.epochs - 1, every), self.epochs - 1]
+
+    @property
     def peers(self) -> int:
         return int(self.options.get("peers", 3))
 

@@ -109,10 +109,12 @@ def _small(name: str, setting: Setting, says: str) -> Protocol:
     return Protocol(name, dict.fromkeys(EXPERIMENTS, (setting,)), controls=True, says=says)
 
 
-# The EMA looks back 2.56 epochs, as in the paper: 50 of 6,000 steps, beta = 0.98.
+# The EMA looks back 2.56 epochs, as in the paper: 50 of 6,000 steps, beta = 0.98. There are four test images to a
+# training image: an evaluation after every epoch would take longer than the training.
 _MINI: Options = {
     **CIFAR,
     "ema_horizon": 1 / 120,
+    "evaluate_every": 10,
     "data": "cifar10",
     "data.size": 16,
     "data.limit": 250,

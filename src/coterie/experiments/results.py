@@ -152,12 +152,12 @@ def _further(experiment: str, cell: Cell) -> dict[str, Reader]:
 
 
 def _at(run: Result, fraction: float) -> Record:
-    """The last epoch of the first fraction of the training."""
+    """The last one of the first fraction of the training."""
     return run.records[max(0, round(fraction * len(run.records)) - 1)]
 
 
 def _fluctuation(run: Result, predictor: str | None) -> float | None:
-    """By how many points the error jumps from one epoch to the next, on average, before the last drop."""
+    """By how many points the error jumps from one evaluation to the next, on average, before the last drop."""
     errors = [_error(record, predictor) for record in run.records[: round(0.75 * len(run.records))]]
     jumps = [abs(b - a) for a, b in pairwise(errors) if a is not None and b is not None]
     return sum(jumps) / len(jumps) if jumps else None

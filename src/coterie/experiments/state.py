@@ -24,7 +24,7 @@ class State:
 
     @property
     def epochs(self) -> int:
-        return len(self.result.records)
+        return self.result.trained
 
 
 def state(out: Path, job: Job, weights: bool = False) -> State:
@@ -39,7 +39,7 @@ def state(out: Path, job: Job, weights: bool = False) -> State:
     if wrong := _damage(job, result):
         return State("damaged", result, wrong)
     student, checkpoint = path / "student.safetensors", path / "checkpoint.pt"
-    if len(result.records) < job.epochs or (checkpoint.exists() and not student.exists()):
+    if result.trained < job.epochs or (checkpoint.exists() and not student.exists()):
         return State("partial", result, failure(out, job))
     if weights and not student.exists():
         return State("damaged", result, "it holds no weights, and another run needs them")
@@ -55,11 +55,10 @@ def _damage(job: Job, result: Result) -> str:
     for name, value in asked.items():
         if config.get(name) != value:
             return f"its config.yaml has {name} {config.get(name)}, not {value}"
-    epochs = [record["epoch"] for record in result.records]
-    if epochs != list(range(len(epochs))):
+    if result.trained > job.epochs:
+        return f"its metrics.jsonl has {result.trained} epochs, not {job.epochs}"
+    if [record["epoch"] for record in result.records] != job.evaluated[: len(result.records)]:
         return "its metrics.jsonl has a gap"
-    if len(epochs) > job.epochs:
-        return f"its metrics.jsonl has {len(epochs)} epochs, not {job.epochs}"
     checkpoint, student = result.path / "checkpoint.pt", result.path / "student.safetensors"
     if checkpoint.exists() and not student.exists() and not zipfile.is_zipfile(checkpoint):
         return "its checkpoint.pt cannot be read"

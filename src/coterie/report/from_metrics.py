@@ -259,7 +259,7 @@ def provenance(groups: Sequence[Group]) -> Section:
     for g in groups:
         for run in g.runs:
             seed = Cell(str(run.seed), run.seed if isinstance(run.seed, int) else None)
-            done = number(len(run.records), "{:.0f}")
+            done = number(run.trained, "{:.0f}")
             state = "; ".join(run.problems) or "complete"
             command = run.environment.get("command") or NOTHING
             date = str(run.environment.get("date") or NOTHING)[:16].replace("T", " ")

@@ -24,7 +24,7 @@ NOTHING = "–"
 
 @dataclass
 class Result:
-    """One run: what was asked, one record per epoch that can be read, and what is wrong with it."""
+    """One run: what was asked, one record per evaluation that can be read, and what is wrong with it."""
 
     path: Path
     config: dict[str, Any] = field(default_factory=dict)
@@ -43,8 +43,13 @@ class Result:
         return asked if isinstance(asked, int) else None
 
     @property
+    def trained(self) -> int:
+        """How many epochs have a record, or are part of one."""
+        return int(self.last["epoch"]) + 1 if self.records else 0
+
+    @property
     def finished(self) -> bool:
-        return bool(self.records) and self.epochs is not None and self.records[-1]["epoch"] + 1 >= self.epochs
+        return self.epochs is not None and 0 < self.epochs <= self.trained
 
     @property
     def last(self) -> Record:
@@ -91,7 +96,7 @@ class Group:
     @property
     def epochs(self) -> int:
         """How many were trained."""
-        return max((run.last["epoch"] + 1 for run in self.counted), default=0)
+        return max((run.trained for run in self.counted), default=0)
 
     @property
     def deployed(self) -> str | None:
@@ -245,7 +250,7 @@ def _findings(result: Result) -> Iterator[str]:
             yield f"{bad[0]} is not a finite number from epoch {record['epoch'] + 1} on: the training diverged"
             break
     if not result.finished:
-        yield f"{len(result.records)} of {result.epochs or '?'} epochs so far"
+        yield f"{result.trained} of {result.epochs or '?'} epochs so far"
 
 
 def group(results: Sequence[Result]) -> list[Group]:
