@@ -115,6 +115,13 @@ def test_extreme_logits_stay_finite(dtype: torch.dtype) -> None:
     assert loss.dtype == torch.float32 and torch.isfinite(loss) and torch.isfinite(z.grad).all()
 
 
+def test_half_precision_is_widened_before_the_temperature_divides() -> None:
+    """Dividing first rounds the logits once more, and overflows below T = 1."""
+    z, t = (10 * torch.randn(5, 7)).half(), (1e4 * torch.randn(5, 7)).half()
+    for temperature in (T, 0.1):
+        assert torch.equal(distil(t, z, temperature), distil(t.float(), z.float(), temperature))
+
+
 def test_kl_is_averaged_over_the_batch_not_over_the_classes() -> None:
     z, t = torch.randn(4, 10), torch.randn(4, 10)
     doubled = distil(torch.cat([t, t]), torch.cat([z, z]), T)

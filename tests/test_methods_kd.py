@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,19 @@ def test_a_teacher_with_other_classes(tmp_path: Path) -> None:
     assert "stem.0.weight has the shape" in refusal(colour, teacher_model="resnet14")
     with pytest.raises(InputError, match="The teacher knows 7 classes, the student 5"):
         coterie.KD(PeerNet(TinyNet, 1), TinyNet(classes=7)).prepare()
+
+
+def test_a_teacher_is_made_for_the_size_of_the_images(tmp_path: Path) -> None:
+    """As a vision transformer, whose position embeddings have the size of the images it was trained on."""
+    code = """
+        from torch import nn
+        def sized(num_classes, in_channels, img_size=224):
+            return nn.Sequential(nn.Flatten(), nn.Linear(in_channels * img_size**2, num_classes))
+    """
+    (tmp_path / "own.py").write_text(textwrap.dedent(code))
+    out = tmp_path / "teacher"
+    train(recipe.from_options({**SMALL, "method": "Baseline", "model": f"{tmp_path}/own.py:sized"}), out)
+    kd(out).build().prepare()
 
 
 def test_a_bad_teacher_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 import coterie
 from coterie.arguments import parse
+from coterie.errors import InputError
 from coterie.evaluate import evaluate
 from coterie.models import factory
 from coterie.recipe import Recipe, batches, from_options, parser
@@ -192,6 +193,18 @@ def test_short_names_mean_our_methods_whatever_else_is_called_so() -> None:
     assert parse(made, ["--method=PCL"]).method.class_path == "coterie.PCL"
     del twin
     gc.collect()  # for the tests that follow
+
+
+def test_a_run_from_before_an_option_existed_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train(recipe(epochs=1), out)
+    old = yaml.safe_load((out / "config.yaml").read_text())
+    del old["evaluate_every"]
+    (out / "config.yaml").write_text(yaml.safe_dump(old))
+    train(recipe(epochs=1), out)  # the option's default is what that run had
+    (out / "config.yaml").write_text(yaml.safe_dump(old))
+    with pytest.raises(InputError, match="evaluate_every was 1, is 2"):
+        train(recipe(epochs=1, evaluate_every=2), out)
 
 
 def test_rarer_evaluations_change_nothing_but_the_records(tmp_path: Path) -> None:

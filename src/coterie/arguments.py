@@ -88,9 +88,11 @@ def _explain(parser: ArgumentParser, message: str) -> InputError:
         path = re.search(r"class_path='?\\?'?([\w.]+)|class_path '([\w.]+)'", message)
         accepted = [f"{option}.{name}" for name in _accepted(path[1] or path[2])] if path else options
         return unknown("option", f"{option}.{match[1]}" if path else f"--{match[1]}", accepted)
-    if match := re.search(r"arguments are required: ([\w, ]+)\. Got value", message):  # of a class
+    if match := re.search(r"arguments are required: ([\w, ]+)(?:\. Got value|\n)", message):  # of a class
         missing = ", ".join(f"{option}.{name}" for name in match[1].split(", "))
-        return InputError(f"{missing} is missing: see `coterie methods`.")
+        return InputError(f"{missing} is missing: `{option}.help NAME` says what it is.")
+    if "Unexpected config" in message:
+        return InputError("--config names a file that holds no options: it wants lines such as `epochs: 30`.")
     if match := re.search(r"(?:required: |[Kk]ey \"?)([\w.]+)\"?(?: is required|$)", message):
         return InputError(f"{match[1]} is missing: see --help.")
     others = re.findall(r"Import path.* does not correspond to a subclass of (\w+)", message)
@@ -117,7 +119,8 @@ def _explain(parser: ArgumentParser, message: str) -> InputError:
 def _plain(kind: str) -> str:
     """A type as a person would say it."""
     names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "NoneType": ""}
-    if match := re.fullmatch(r"<class '(\w+)'>", kind):
+    names |= {"Sequence": "a list such as [a, b]", "dict": "a mapping such as '{a: 1}'"}
+    if match := re.fullmatch(r"<class '(?:\w+\.)*(\w+)'>", kind):
         return names.get(match[1], match[1])
     if match := re.fullmatch(r"(?:typing\.)?Literal\[(.*)\]", kind):
         return "one of " + match[1].replace("'", "")
@@ -130,7 +133,7 @@ def _known(parser: ArgumentParser, key: str) -> list[str]:
 
     action: Any = next(a for a in parser._actions if a.dest == key)
     paths = [p for p in get_all_subclass_paths(action._typehint) if not p.startswith("torch.utils.data")]
-    bases = ("Method", "Data", "InMemory", "Loaded", "Cifar", "Schedule")
+    bases = ("Method", "Data", "InMemory", "Loaded", "Cifar", "Schedule", "LRScheduler")
     return sorted(name for name in (path.rpartition(".")[2] for path in paths) if name not in bases)
 
 

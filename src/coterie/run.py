@@ -45,8 +45,11 @@ class Run:
         lock = self.path / ".lock"
         if self.path.is_dir() and not self.config.is_file() and not lock.exists() and any(self.path.iterdir()):
             raise InputError(f"{self.path} is not empty and holds no run: choose another --out.")
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = lock.open("a")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = lock.open("a")
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written ({error.strerror}): choose another --out.") from None
         try:
             # A record lock: it goes with the process, however that ends, and no forked worker keeps it.
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,7 +113,8 @@ class Run:
         write(self.student, save(weights))
 
     def _compare(self, recipe: Recipe) -> None:
-        stored = yaml.safe_load(self.config.read_text())
+        # Read as options: one that is newer than the run has had its default.
+        stored = from_file(self.config).config
         changes = [
             f"{key} was {_show(was)}, is {_show(now)}"
             for key, was, now in _differences(stored, recipe.config)
