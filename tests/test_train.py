@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,6 +89,23 @@ def test_ramp_up_and_horizon_follow_the_length_of_the_training_unless_given() ->
     paper = from_options({})  # the defaults are the paper's protocol, at CIFAR's 50,000 images
     steps = paper.epochs * len(batches(50000, paper.batch))
     assert steps == 117300 and 1 - 1 / (paper.ema_horizon * steps) == pytest.approx(0.999)
+
+
+class Passing(coterie.PCL):
+    """A user's own variant, which passes on what it does not know.
+
+    Args:
+        net: the peers.
+        own: its own option.
+    """
+
+    def __init__(self, net: coterie.PeerNet, own: float = 1.0, **options: Any) -> None:
+        super().__init__(net, **options)
+
+
+def test_a_subclass_that_passes_options_on_follows_the_length_too() -> None:
+    own, ours = (recipe(epochs=30, method=name).build() for name in ("tests.test_train.Passing", "PCL"))
+    assert (own.ramp_up, own.mean.beta) == (ours.ramp_up, ours.mean.beta)
 
 
 def test_the_same_seed_twice_gives_the_same_run(tmp_path: Path) -> None:

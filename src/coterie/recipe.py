@@ -152,12 +152,11 @@ class Recipe:
         net = self._net(fresh)
         steps = self.epochs * self.steps_per_epoch
         beta = 1.0 - 1.0 / max(1.0, self.ema_horizon * steps)
+        options = self.config["method"].setdefault("init_args", {})  # also those a subclass passes on unnamed
         scaled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
-        accepted = inspect.signature(self.method_class).parameters
-        scaled = {k: v for k, v in scaled.items() if k in accepted and k not in self.method_given}
+        scaled = {k: v for k, v in scaled.items() if k in options and k not in self.method_given}
         method = self.method(net, **scaled)
-        if self.config:
-            self.config["method"].setdefault("init_args", {}).update(scaled)
+        options.update(scaled)
         if self.ema and method.mean is None:
             method.keep_mean(beta)
         return method
