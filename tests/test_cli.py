@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ import yaml
 
 from coterie.models.resnet import resnet8
 
-from .conftest import coterie, refused
+from .conftest import coterie, printed, refused
 
 SMALL = ["train", "--model", "resnet8"]
 TRAIN = ["train", "--model", "resnet8", "--data", "digits", "--data.limit", 6, "--batch", 20, "--epochs", 2]
@@ -29,9 +30,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_help_is_quick_and_needs_no_torch() -> None:
-    started = time.perf_counter()
-    result = coterie("--help")
-    assert time.perf_counter() - started < 1.0
+    times = []
+    for _ in range(3):  # other tests run beside this one: the quickest counts
+        started = time.perf_counter()
+        result = coterie("--help")
+        times.append(time.perf_counter() - started)
+    assert min(times) < 1.0
     assert result.returncode == 0 and "demo" in result.stdout and "train" in result.stdout
     code = "import sys, coterie.cli; coterie.cli.main(['--help']); assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
@@ -72,6 +76,13 @@ def test_evaluate(run: Path) -> None:
     )
     text = coterie("evaluate", run).stdout
     assert "mean1 (deployed)" in text and "diversity" in text
+
+
+def test_a_run_is_looked_at_without_the_device_it_was_trained_on(run: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(run, tmp_path / "moved")
+    config = (moved / "config.yaml").read_text()
+    (moved / "config.yaml").write_text(config.replace("device: auto", "device: cuda:99"))
+    assert "mean1" in printed("evaluate", moved)[0]
 
 
 def test_methods_and_models() -> None:
@@ -123,6 +134,7 @@ def test_methods_and_models() -> None:
         ([*SMALL, "--optimizer.momentum", "0"], "--optimizer: Nesterov momentum requires a momentum"),
         ([*SMALL, "--optimizer", "LBFGS"], "LBFGS wants the loss more than once a step"),
         ([*SMALL, "--schedule", "OneCycleLR", "--schedule.max_lr", "1"], "--schedule: You must define"),
+        (["train", "--data", "InMemory"], "There is no data 'InMemory'"),
         (["train", "--schedule", "StepLR"], "--schedule.step_size is missing"),
         (["train", "--schedule", "Schedule"], "There is no schedule 'Schedule'"),
         (["train", "--schedule.at", "0.5"], "--schedule.at expects a list such as [a, b], not '0.5'"),
@@ -161,6 +173,16 @@ def test_a_damaged_config_is_named(content: bytes, tmp_path: Path) -> None:
         assert "holds no options" in refused(
             *TRAIN, "--config", tmp_path / "config.yaml", "--out", tmp_path / "run"
         )
+
+
+def test_weights_that_are_not_the_networks_are_refused(run: Path, tmp_path: Path) -> None:
+    """As after a change of the user's own code."""
+    other = shutil.copytree(run, tmp_path / "other")
+    config = (other / "config.yaml").read_text()
+    (other / "config.yaml").write_text(config.replace("model: resnet8", "model: resnet14"))
+    assert "does not fit this code's network" in refused("evaluate", other)
+    again = ["--method.temperature", 4, "--peers", 2, "--model", "resnet14", "--out", other]
+    assert "does not fit this code's network" in refused(*TRAIN, *again)
 
 
 def test_a_single_image_at_a_time_is_refused_where_batch_norm_needs_two(tmp_path: Path) -> None:

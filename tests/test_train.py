@@ -86,6 +86,8 @@ def test_ramp_up_and_horizon_follow_the_length_of_the_training_unless_given() ->
     assert made.config["method"]["init_args"]["ramp_up"] == pytest.approx(8.0)  # and the run's file says so
     given = recipe(epochs=30, method={"class_path": "PCL", "init_args": {"ramp_up": 80, "beta": 0.999}}).build()
     assert (given.ramp_up, given.mean.beta) == (80, 0.999)
+    mutual = {"class_path": "PCL", "init_args": {"peer_teacher": "mutual", "beta": 0.5}}
+    assert recipe(method=mutual, ema=True).build().mean.beta == 0.5  # also where only --ema keeps averages
     paper = from_options({})  # the defaults are the paper's protocol, at CIFAR's 50,000 images
     steps = paper.epochs * len(batches(50000, paper.batch))
     assert steps == 117300 and 1 - 1 / (paper.ema_horizon * steps) == pytest.approx(0.999)

@@ -24,6 +24,11 @@ def warn(message: str) -> None:
     print(f"coterie: warning: {message}", file=sys.stderr, flush=True)
 
 
+def reason(error: Exception) -> str:
+    """What an exception of somebody else's code says, on one line and not at any length."""
+    return " ".join(str(error).split())[:300] or "no reason given"
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """`There is no <kind> 'name'`, with the nearest known name or, failing that, all of them."""
     names = list(known)

@@ -22,7 +22,7 @@ from .deploy.formats import Format, Loaded, WithPeers, load, need_onnx, writer
 from .deploy.metadata import Metadata, from_json
 from .deploy.quantise import IMAGES, quantise, set_metadata
 from .durable import replacing, write
-from .errors import InputError, unknown
+from .errors import InputError, reason, unknown
 from .evaluate import Scores, calibrations
 from .methods import Method
 from .methods.method import Ensemble
@@ -264,6 +264,6 @@ def _refusing(metadata: Metadata) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:  # tracing runs the user's own forward method: it may raise anything
-        detail = " ".join(str(error).split())[:300]
         size = "x".join(map(str, metadata.shape))
-        raise InputError(f"{metadata.model['name']} cannot be exported for images of {size}: {detail}") from None
+        what = f"{metadata.model['name']} cannot be exported for images of {size}"
+        raise InputError(f"{what}: {reason(error)}") from None

@@ -17,7 +17,7 @@ from torch import Tensor
 from .data.images import SUFFIXES
 from .deploy import images
 from .deploy.formats import Loaded
-from .errors import InputError
+from .errors import InputError, reason
 
 
 @dataclass
@@ -118,9 +118,8 @@ def _run(loaded: Loaded, batch: Tensor) -> tuple[Tensor, Tensor | None]:
     try:
         return loaded.run(batch)
     except Exception as error:  # whatever the runtime raises: the network does not take what the metadata says
-        detail = " ".join(str(error).split())[:200]
         shape = "x".join(map(str, batch.shape[1:]))
-        raise InputError(f"The network in the file does not take images of {shape}: {detail}") from None
+        raise InputError(f"The network in the file does not take images of {shape}: {reason(error)}") from None
 
 
 def disagreement(peers: Tensor) -> Tensor:

@@ -158,7 +158,7 @@ class Recipe:
         method = self.method(net, **scaled)
         options.update(scaled)
         if self.ema and method.mean is None:
-            method.keep_mean(beta)
+            method.keep_mean(options.get("beta", beta))
         return method
 
     def build_optimizer(self, method: Method) -> Optimizer:
@@ -308,7 +308,7 @@ def from_options(options: dict[str, Any]) -> Recipe:
 
 
 def from_file(file: Path) -> Recipe:
-    """The recipe that a run directory's config.yaml holds."""
+    """The recipe that a run directory's config.yaml holds; it is looked at with the devices that are here."""
     try:
         options = yaml.safe_load(file.read_text())
     except OSError:
@@ -317,4 +317,4 @@ def from_file(file: Path) -> Recipe:
         options = None
     if not isinstance(options, dict):
         raise InputError(f"{file} is damaged: it does not hold the options of a run.")
-    return from_options(options)
+    return from_options({**options, "device": "auto"})

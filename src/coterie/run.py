@@ -14,7 +14,7 @@ from .checkpoint import Checkpoints
 from .data.inspect import contact_sheet
 from .durable import write
 from .environment import environment
-from .errors import InputError
+from .errors import InputError, reason
 from .methods import Method
 from .recipe import FREE, Recipe, from_file
 from .track import Tracker, need, tracker
@@ -104,7 +104,12 @@ class Run:
         state = self.checkpoints.load()
         if state is None:
             raise InputError(f"{self.path} holds no checkpoint yet: train it first.")
-        method.load_state_dict(state["method"])
+        try:
+            method.load_state_dict(state["method"])
+        except RuntimeError as error:
+            raise InputError(
+                f"The checkpoint in {self.path} does not fit this code's network: {reason(error)}"
+            ) from error
         return int(state["epoch"])
 
     def finish(self, method: Method) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import methods, models
-from ..errors import InputError
+from ..errors import InputError, reason
 from ..methods.method import Ensemble
 from ..peers import PeerNet
 from .audit import audit
@@ -162,8 +162,7 @@ def _load_weights(file: Path, model: str | None) -> Loaded:
         raise InputError(f"{file} is damaged: {error}.") from None
     except RuntimeError as error:
         name = model or metadata.model["name"]
-        detail = " ".join(str(error).split())
-        raise InputError(f"The weights in {file} do not fit {name}: {detail[:200]}") from None
+        raise InputError(f"The weights in {file} do not fit {name}: {reason(error)}") from None
     return Loaded(metadata, _torch_runner(network.eval()), f"torch {torch.__version__}")
 
 

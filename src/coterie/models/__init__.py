@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from ..errors import InputError, unknown
+from ..errors import InputError, reason, unknown
 from . import named
 
 FORMS = "timm:NAME, torchvision:NAME, package.module:factory, file.py:factory"
@@ -45,8 +45,7 @@ def factory(
                     f"The pretrained weights of {name} could not be had ({type(error).__name__}): is the hub "
                     "within reach? Weights in a safetensors file are loaded with --init."
                 ) from error
-            reason = " ".join(str(error).split()) or "no reason given"
-            raise InputError(f"{name} could not be made: {type(error).__name__}: {reason[:300]}") from error
+            raise InputError(f"{name} could not be made: {type(error).__name__}: {reason(error)}") from error
 
     return make
 
