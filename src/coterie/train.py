@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from .allocator import keep_freed_memory
 from .checkpoint import State
 from .data.draws import order
 from .distributed import join, synchronise_batch_norm
@@ -25,6 +26,7 @@ from .signals import Signals
 
 def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
     """Train what the recipe says into a run directory, or go on where that directory's run stopped."""
+    keep_freed_memory()
     with (
         join(recipe.torch_device()) as world,
         closing(Run(out)) as run,
