@@ -227,6 +227,22 @@ def test_a_run_from_before_an_option_existed_goes_on(tmp_path: Path) -> None:
         train(recipe(epochs=1, evaluate_every=2), out)
 
 
+@pytest.mark.parametrize(
+    ("words", "compiled"),
+    [
+        (["--compile"], True),
+        (["--compile", "--ema"], True),
+        (["--compile", "reduce-overhead"], "reduce-overhead"),
+        (["--compile=false"], False),
+        (["--compile", "no"], False),
+        (["--ema", "--seed", "1"], False),
+    ],
+)
+def test_a_switch_may_stand_alone(words: list[str], compiled: bool | str) -> None:
+    found = parse(parser(), words)
+    assert found.compile == compiled and found.ema == ("--ema" in words)
+
+
 def test_rarer_evaluations_change_nothing_but_the_records(tmp_path: Path) -> None:
     every = train(recipe(epochs=5), tmp_path / "every")
     rarely = train(recipe(epochs=5, evaluate_every=2), tmp_path / "rarely")

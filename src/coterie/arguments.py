@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from jsonargparse import ArgumentParser, Namespace
 
@@ -42,25 +42,31 @@ def parse_object(parser: ArgumentParser, options: dict[str, Any], defaults: bool
 
 
 def _normalise(parser: ArgumentParser, arguments: list[str]) -> list[str]:
-    switches = {
-        flag
-        for action in parser._actions
-        if getattr(action, "_typehint", None) is bool
-        for flag in action.option_strings
-    }
-    found: list[str] = []
+    switches, found = _switches(parser), list[str]()
     for i, argument in enumerate(arguments):
         if argument.startswith("--"):
             name, equals, value = argument.partition("=")
             argument = name.replace("-", "_").replace("__", "--", 1) + equals + value
             following = arguments[i + 1] if i + 1 < len(arguments) else "--"
-            if argument in switches and following.lower() not in ("true", "false", "yes", "no"):
+            if argument in switches and following.lower() not in switches[argument]:
                 argument += "=true"
         if argument.startswith("--method="):
             argument = "--method=" + full_name(argument.removeprefix("--method="))
         elif found and found[-1] == "--method":
             argument = full_name(argument)
         found.append(argument)
+    return found
+
+
+def _switches(parser: ArgumentParser) -> dict[str, set[str]]:
+    """The options that mean true where they stand alone, with the words that may follow them."""
+    found: dict[str, set[str]] = {}
+    for action in parser._actions:
+        kind = getattr(action, "_typehint", None)
+        kinds = get_args(kind) or (kind,)
+        if bool in kinds:  # perhaps beside a Literal
+            words = {"true", "false", "yes", "no", *(word for k in kinds for word in get_args(k))}
+            found |= dict.fromkeys(action.option_strings, words)
     return found
 
 
