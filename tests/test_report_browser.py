@@ -14,7 +14,7 @@ import pytest
 from coterie.report import page
 
 from .browser import Browser, found
-from .test_report import EVIL, records
+from .report import EVIL, records
 
 pytestmark = pytest.mark.skipif(not found(), reason="chromium and chromedriver are not installed")
 
