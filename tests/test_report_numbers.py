@@ -47,7 +47,8 @@ def test_summary_and_calibration_are_what_the_metrics_say(trained: Path, shown: 
     for method in ("Baseline", "PCL"):
         last = records(trained / f"{method}-0")[-1]
         ece = last["predictors"][last["deployed"]]["ece"]
-        assert f"Expected calibration error {ece:.4f}; seed 0, {last['deployed']}." in shown.text
+        said = f"Expected calibration error {ece:.4f}; seed 0, {last['deployed']}, 1,197 test images."
+        assert said in shown.text
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -80,7 +81,7 @@ def test_every_curve_is_what_the_metrics_say(trained: Path, shown: Page) -> None
     for kind, label in (("peer", "PCL, raw peers"), ("mean", "PCL, mean peers")):
         expected.append((f"Diversity of peers, {where}", label, "PCL", lambda r, k=kind: r["diversity"][k]))
         expected.append((f"Agreement of peers, {where}", label, "PCL", lambda r, k=kind: 100 * r["agreement"][k]))
-    expected.append((f"Learning rate, {where}", "Baseline", "Baseline", lambda r: r["lr"]))
+    expected.append((f"Learning rate, {where}", "Baseline, PCL", "Baseline", lambda r: r["lr"]))
     expected.append(
         (f"Accuracy of the ensemble, {where}", "PCL", "PCL", lambda r: 100 - r["predictors"]["ensemble"]["error"])
     )

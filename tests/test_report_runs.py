@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from coterie.report import page, runs
+from coterie.report import groups, page, runs
 
 from .report import EVIL, Page, records
 
@@ -95,8 +95,8 @@ def test_groups_are_told_apart_by_what_is_unusual(copied: Path) -> None:
     variant("b-ema", "ema: false", "ema: true")
     variant("b-long", "epochs: 3", "epochs: 12")
     variant("b-views", "views: 1", "views: 3")
-    groups = runs.group([runs.read(path) for path in runs.find([copied])])
-    labels = {g.label: [r.path.name for r in g.runs] for g in groups}
+    found = groups.group([runs.read(path) for path in runs.find([copied])])
+    labels = {g.label: [r.path.name for r in g.runs] for g in found}
     assert labels == {
         "Baseline": ["Baseline-0", "Baseline-1"],
         "PCL": ["PCL-0", "PCL-1"],
