@@ -195,3 +195,17 @@ def test_the_report_shows_ours_beside_the_papers(out: Path, tmp_path: Path) -> N
     assert "KD: seed 0 failed" in table.note and "missing" not in table.note
     page.write([out], tmp_path / "page.html", paper=[section])
     assert "Beside the paper" in (tmp_path / "page.html").read_text()
+
+
+def test_the_report_draws_the_figures_and_finds_results_below(out: Path, tmp_path: Path) -> None:
+    (section,) = beside_the_paper([out.parent], {"toy": toy()})
+    table = next(t for t in section.tables if t.title.startswith("Table 4"))
+    assert "The paper: PCL beats" in table.note
+    (figure,) = (f for f in section.figures if f.title.startswith("Fig. 3"))
+    assert "Backbone: 41 at" in figure.told and "+ L_pm (full): " in figure.told
+    (numbers,) = (t for t in section.tables if t.title.startswith("Fig. 3"))
+    assert "fluctuation to 3/4" in numbers.columns
+    (out / "protocol.json").write_text("[")  # damaged: the runs are shown all the same
+    assert beside_the_paper([out], {"toy": toy()}) == []
+    (out / "protocol.json").write_text("[]")
+    assert beside_the_paper([out], {"toy": toy()}) == []

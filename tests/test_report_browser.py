@@ -137,6 +137,25 @@ def test_hovering_and_arrow_keys_tell_the_values(browser: Browser, file: Path, t
     assert f"PCL: {mean(2):.4g}" in browser.run(tip).split("\n")
 
 
+def test_a_click_and_a_tap_tell_the_values_where_they_are(browser: Browser, file: Path) -> None:
+    tip = "return document.getElementById('tip').hidden ? '' : document.getElementById('tip').innerText"
+    where = """const svg = document.querySelector("figure svg.chart"); svg.scrollIntoView({block: "center"});
+      return svg.getBoundingClientRect().toJSON()"""
+    browser.open(file)
+    box: dict[str, Any] = browser.run(where)
+    x, y = box["x"] + box["width"] * 0.14, box["y"] + box["height"] / 2
+    browser.move(x, y)
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.devtools("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+    assert browser.run(tip).startswith("epoch 1\n")  # not the last one, though the click gave it the focus
+    browser.open(file, 360)
+    box = browser.run(where)
+    point = {"x": box["x"] + box["width"] * 0.14, "y": box["y"] + box["height"] / 2}
+    browser.devtools("Input.dispatchTouchEvent", type="touchStart", touchPoints=[point])
+    browser.devtools("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+    assert browser.run(tip).startswith("epoch 1\n")  # stays when the finger is gone
+
+
 def test_charts_have_accessible_names_and_descriptions(browser: Browser, file: Path) -> None:
     browser.open(file)
     charts = browser.run("""return [...document.querySelectorAll("svg.chart")].map(

@@ -35,8 +35,12 @@ def test_text_markdown_csv_and_latex_hold_the_same_numbers(
         return capsys.readouterr().out
 
     error, _ = shown.column("Results", "error %")[1]
-    assert error in said("--text")
+    text = said("--text")
+    assert error in text
+    _, diversity = shown.lines["Diversity of peers, resnet8 on hostile"]["PCL, mean peers"]
+    assert f"PCL, mean peers: {diversity[-1]} at 3" in text  # where a curve ends
     assert re.search(rf"\| PCL \| \**{re.escape(error)}\** \|", said("--format", "markdown"))
+    assert said("--format", "markdown").startswith("Results, resnet8 on hostile\n\n| method |")
     latex = said("--format", "latex")
     assert error.replace("±", r"$\pm$") in latex and r"error \%" in latex
     assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 3
@@ -46,6 +50,7 @@ def test_text_markdown_csv_and_latex_hold_the_same_numbers(
     first = (tmp_path / "t.csv").read_text().split("\n\n")[0]
     rows = list(csv.DictReader(io.StringIO(first)))
     last = over_seeds(trained, "PCL", lambda r: r["predictors"]["mean1"]["error"])[:, -1]
+    assert rows[1]["table"] == "Results, resnet8 on hostile" and rows[1]["method"] == "PCL"
     assert float(rows[1]["error %"]) == pytest.approx(last.mean())
     assert float(rows[1]["error % std"]) == pytest.approx(last.std(ddof=1))
 
@@ -56,6 +61,8 @@ def test_latex_and_markdown_escape_names() -> None:
 
     table = Table("t", ["a|b_c"], [[Cell(r"50 % of $x_1$ & {<b>} \ ~ ^ # | *", None, True)]])
     assert r"\textbf{50 \% of \$x\_1\$ \& \{$<$b$>$\} \textbackslash{} \textasciitilde{} " in latex(table)
+    row = latex(Table("t", ["a"], [[Cell("[x]")], [Cell("*")]]))
+    assert "\n[" not in row and "\n*" not in row  # after \\\\ these would be its options
     assert r"a\|b\_c" in markdown(table) and "&lt;b>" in markdown(table) and r"\| \*" in markdown(table)
 
 

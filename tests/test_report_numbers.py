@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from coterie.report import page
-from coterie.report.charts import Line, brief, lines
+from coterie.report.charts import RIGHT, WIDTH, Axis, Line, brief, lines
 
 from .report import Page, over_seeds, records
 
@@ -126,3 +126,17 @@ def test_a_full_mini_table_stays_below_three_megabytes(trained: Path, tmp_path: 
     last = np.mean([records(tmp_path / f"runs/3-{s}")[-1]["predictors"]["mean1"]["error"] for s in range(3)])
     assert y[-1] == brief(float(last))
     assert (tmp_path / "r.html").stat().st_size < 2_000_000  # a megabyte is left for the networks' pictures
+
+
+@pytest.mark.parametrize("last", [1, 2, 3, 12, 300, 1200])
+def test_epochs_on_an_axis_are_whole_and_end_with_the_last(last: int) -> None:
+    drawn = lines("t", [Line("a", [1, last], [5.0, 3.0])] if last > 1 else [Line("a", [1], [5.0])], "epoch", "e")
+    said = [float(v) for v in re.findall(r'text-anchor="middle">([\d.,]+)</text>', drawn.replace(",", ""))]
+    assert said[0] == 1 and said == sorted(set(map(round, said))) and said[-1] <= last and len(said) <= 8
+    if last > 1:
+        assert f'data-x1="{last}"' in drawn and f'cx="{WIDTH - RIGHT}.0"' in drawn
+
+
+def test_a_log_axis_over_many_decades_stays_readable() -> None:
+    axis = Axis.over("y", [1e-30, 1.0], 0, 100, log=True)
+    assert 2 <= len(axis.marks) <= 8

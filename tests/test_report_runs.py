@@ -121,3 +121,121 @@ def test_only_the_same_network_on_the_same_data_is_compared(copied: Path, tmp_pa
         None,
     ]
     assert list(found.lines["Error of the deployed network, resnet14 on hostile"]) == ["Baseline"]
+
+
+def labels(root: Path) -> list[tuple[str, str, int]]:
+    found = groups.group([runs.read(path) for path in runs.find([root])])
+    return [(g.setting, g.label, len(g.runs)) for g in found]
+
+
+def changed(copied: Path, source: str, name: str, *changes: tuple[str, str]) -> None:
+    """A copy of a run with another configuration."""
+    shutil.copytree(copied / source, copied / name)
+    config = (copied / name / "config.yaml").read_text()
+    for old, new in changes:
+        assert old in config
+        config = config.replace(old, new)
+    (copied / name / "config.yaml").write_text(config)
+
+
+def test_an_option_that_is_switched_off_tells_recipes_apart(copied: Path) -> None:
+    """Of five PCLs one is without input augmentation: it must not be called PCL too."""
+    for peers in (2, 4, 5):
+        changed(copied, "PCL-0", f"p{peers}", ("peers: 3", f"peers: {peers}"))
+    changed(copied, "PCL-0", "plain", ("input_augmentation: true", "input_augmentation: false"))
+    found = [label for _, label, _ in labels(copied)]
+    assert "PCL, no input augmentation" in found and len(set(found)) == len(found) == 6
+
+
+def test_how_and_where_a_run_was_computed_makes_no_other_recipe(copied: Path) -> None:
+    changed(copied, "PCL-0", "tracked", ("track: null", "track: tensorboard"), ("seed: 0", "seed: 7"))
+    assert ("resnet8 on hostile", "PCL", 3) in labels(copied)
+
+
+def test_other_images_are_other_data(copied: Path, tmp_path: Path) -> None:
+    """A PCL trained on more images is not compared with a Baseline that had fewer."""
+    for source in ("PCL-0", "PCL-1"):
+        shutil.rmtree(copied / source)
+    for name, source in (("more", "Baseline-0"), ("more-1", "Baseline-1")):
+        changed(copied, source, name, ("limit: 10", "limit: 50"))
+    assert sorted(labels(copied)) == [
+        ("resnet8 on hostile, limit 10", "Baseline", 2),
+        ("resnet8 on hostile, limit 50", "Baseline", 2),
+    ]
+    described = json.loads((copied / "more" / "data.json").read_text())
+    for name in ("more", "more-1"):  # as if the folder had changed between the runs
+        config = (copied / name / "config.yaml").read_text().replace("limit: 50", "limit: 10")
+        (copied / name / "config.yaml").write_text(config)
+        (copied / name / "data.json").write_text(json.dumps({**described, "images": {"train": 7}}))
+    assert len({setting for setting, _, _ in labels(copied)}) == 2
+
+
+def test_of_different_peers_the_first_is_named(copied: Path) -> None:
+    config = copied / "PCL-0" / "config.yaml"
+    config.write_text(config.read_text().replace("peers: 3", "peers: resnet14,resnet8"))
+    assert runs.read(copied / "PCL-0").setting == "resnet14 on hostile"
+
+
+def test_a_teacher_does_not_take_the_first_screen(copied: Path, tmp_path: Path) -> None:
+    changed(copied, "Baseline-0", "A-teacher", ("model: resnet8", "model: resnet14"))
+    page.write([copied], tmp_path / "r.html")
+    found = Page((tmp_path / "r.html").read_text())
+    assert "Baseline, PCL: resnet8 on hostile" in found.text
+    assert "Trained besides: resnet14 on hostile (Baseline)." in found.text
+    assert "4.0 ×" in found.tiles and "To train it takes 4.0 times the computation" in found.text
+    assert found.column("Results", "network and data")[-1][0] == "resnet14 on hostile"
+
+
+def test_trainings_of_different_length_are_drawn_over_their_parts(copied: Path, tmp_path: Path) -> None:
+    changed(copied, "Baseline-0", "long", ("epochs: 3", "epochs: 6"))
+    lines = records(copied / "long")
+    with (copied / "long" / "metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps({**line, "epoch": line["epoch"] + 3}) + "\n" for line in lines)
+    page.write([copied], tmp_path / "r.html")
+    found = Page((tmp_path / "r.html").read_text()).lines["Error of the deployed network, resnet8 on hostile"]
+    assert found["PCL"][0] == pytest.approx([100 / 3, 200 / 3, 100], rel=1e-5)
+    assert found["Baseline, epochs 6"][0] == pytest.approx([100 * k / 6 for k in range(1, 7)], rel=1e-5)
+
+
+def test_a_record_for_several_epochs_and_weights_ahead_of_it(copied: Path, tmp_path: Path) -> None:
+    """A run that goes on and is evaluated now and then has weights newer than its record: that is no fault."""
+    run = copied / "PCL-0"
+    config = (run / "config.yaml").read_text().replace("evaluate_every: 1", "evaluate_every: 2")
+    (run / "config.yaml").write_text(config.replace("epochs: 3", "epochs: 30"))
+    _, second, _ = records(run)
+    for scores in second["predictors"].values():
+        scores["error"] = 1.0
+    (run / "metrics.jsonl").write_text(json.dumps(second) + "\n")
+    page.write([run, copied / "Baseline-0"], tmp_path / "r.html")
+    found = Page((tmp_path / "r.html").read_text())
+    assert found.lines["Error over time, resnet8 on hostile"]["PCL"][0] == pytest.approx([second["time"]["train"]])
+    assert "so far, after 2 of 30 epochs, with Baseline on" in found.text
+    assert "its weights err on" not in found.text
+    assert "To train it takes 40.0 times the computation; " in found.text  # of thirty epochs, not of these two
+    assert found.column("Cost of training", "× Baseline by the clock")[1][0] == runs.NOTHING
+
+
+def test_a_single_run_says_what_it_cost(copied: Path, tmp_path: Path) -> None:
+    page.write([copied / "PCL-0"], tmp_path / "r.html")
+    found = Page((tmp_path / "r.html").read_text())
+    assert "4.0 times the computation of the plain network; to use it takes no more." in found.text
+
+
+def test_many_problems_do_not_push_the_page_away(copied: Path, tmp_path: Path) -> None:
+    for seed in range(2, 10):
+        changed(copied, "PCL-0", f"PCL-{seed}", ("seed: 0", f"seed: {seed}"))
+        (copied / f"PCL-{seed}" / "metrics.jsonl").write_text("")
+    page.write([copied], tmp_path / "r.html")
+    source = (tmp_path / "r.html").read_text()
+    assert "<summary>2 more</summary>" in source and all(f"PCL-{s}: no epoch" in source for s in range(2, 10))
+
+
+def test_environments_are_rows_and_continued_ones_are_there(copied: Path, tmp_path: Path) -> None:
+    file = copied / "PCL-0" / "environment.json"
+    first = json.loads(file.read_text())
+    file.write_text(json.dumps({**first, "continued": [{**first, "host": "elsewhere"}]}))
+    page.write([copied / "PCL-0"], tmp_path / "r.html")
+    head, *rows = Page((tmp_path / "r.html").read_text()).tables["Environment"]
+    assert [cell for cell, _ in head] == ["what", "environment 1", "environment 2"]
+    told = {row[0][0]: [cell for cell, _ in row[1:]] for row in rows}
+    assert told["host"] == [first["host"], "elsewhere"] and "continued" not in told

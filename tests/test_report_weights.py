@@ -19,9 +19,10 @@ from coterie.methods import available
 from coterie.peers import PeerNet
 from coterie.recipe import from_options
 from coterie.report import examine, page, runs
+from coterie.train import train
 
 from .conftest import TinyNet
-from .report import EVIL, OPTIONS, Page, over_seeds, records
+from .report import EVIL, OPTIONS, Page, hostile, over_seeds, records
 
 
 def test_cost_is_four_fold_and_its_curves_follow(trained: Path, shown: Page) -> None:
@@ -127,3 +128,34 @@ def test_weights_that_err_otherwise_than_recorded_are_named(copied: Path, tmp_pa
     here, there = (records(copied / f"PCL-{s}")[-1]["predictors"]["mean1"]["error"] for s in (1, 0))
     said = f"its weights err on {here:.2f} % here, its record says {there:.2f} %"
     assert said in Page((tmp_path / "r.html").read_text()).text
+
+
+class sealed(digits):
+    """Digits whose test images must not be looked at."""
+
+    def test_batches(self, size: int, part: slice = slice(None), split: Any = "test") -> Any:
+        assert split == "val", "the test images were looked at"
+        return super().test_batches(size, part, split)
+
+
+def test_a_run_that_holds_images_out_is_judged_on_these_alone(tmp_path: Path) -> None:
+    data = {"class_path": "tests.test_report_weights.sealed", "init_args": {"limit": 20, "val_fraction": 0.3}}
+    recipe = from_options({**OPTIONS, "epochs": 1, "data": data, "method": "Baseline"})
+    train(recipe, tmp_path / "run")
+    found = examine.examine(runs.read(tmp_path / "run"), weights=True)
+    assert not found.missing and found.tested == recipe.data.watched_size == 60
+    assert found.error == pytest.approx(records(tmp_path / "run")[-1]["predictors"]["peer1"]["error"])
+    page.write([tmp_path / "run"], tmp_path / "r.html")
+    said = Page((tmp_path / "r.html").read_text()).text
+    assert "of the held-out images" in said and "peer1, 60 held-out images." in said
+    assert "Of the images the run held out." in said and "Errors are on the images a run held out;" in said
+    assert "test images." not in said.replace("`coterie evaluate` looks at the test images.", "")
+
+
+def test_data_that_runs_share_is_read_once(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    load = hostile.load
+    monkeypatch.setattr(hostile, "load", lambda self: (read.append(1), load(self))[1])
+    for name in ("Baseline-0", "Baseline-1", "PCL-0"):
+        assert not examine.examine(runs.read(copied / name), weights=False).missing
+    assert len(read) <= 1

@@ -144,9 +144,9 @@ def _unusual(value: Any, usual: Any) -> bool:
 
 
 def _usual(values: list[Any]) -> Any:
-    """What most have, and so needs no saying."""
-    value, count = Counter(map(str, values)).most_common(1)[0]
-    return next(v for v in values if str(v) == value) if 2 * count > len(values) else None
+    """What more have than anything else, and so needs no saying."""
+    (value, count), *others = Counter(map(str, values)).most_common(2)
+    return next(v for v in values if str(v) == value) if all(count > other for _, other in others) else None
 
 
 def _say(key: str, value: Any) -> str:
