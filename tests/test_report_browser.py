@@ -50,6 +50,11 @@ def test_no_console_errors_no_network_no_overflow(browser: Browser, file: Path, 
     small = """return Math.min(...[...document.querySelectorAll("svg.chart")].map(svg => parseFloat(
       getComputedStyle(svg.querySelector("text")).fontSize) * svg.getBoundingClientRect().width / 560))"""
     assert browser.run(small) > 9  # pixels, of the labels in the charts
+    crossed = """return [...document.querySelectorAll("svg.chart")].filter(svg => {
+      const up = svg.querySelector("text.label[transform]").getBoundingClientRect();
+      return [...svg.querySelectorAll("text:not(.label)")].some(t => t.getBoundingClientRect().left < up.right);
+    }).map(svg => svg.ariaLabel)"""
+    assert browser.run(crossed) == []  # an axis is not written over its numbers
 
 
 CONTRAST = """

@@ -56,7 +56,7 @@ def test_lines_are_drawn_where_their_values_are(log: bool) -> None:
     """The scale is read off the axis labels, as a reader does, and the points are measured with it."""
     y = [80.0, 31.0, 12.5, 6.0]
     drawn = lines("t", [Line("a", [1, 2, 3, 4], y, [v / 2 for v in y], [v * 1.1 for v in y])], "epoch", "e", log)
-    labels = re.findall(r'<text x="65" y="([\d.]+)" text-anchor="end">([\d.]+)</text>', drawn)
+    labels = re.findall(r'<text x="81" y="([\d.]+)" text-anchor="end">([\d.]+)</text>', drawn)
     scale = math.log if log else float
     (p0, v0), (p1, v1) = ((float(p) - 4.5, scale(float(v))) for p, v in (labels[1], labels[-1]))
     ((band, line),) = re.findall(r'class="band[^>]* d="([^"]*)Z".*class="line[^>]* d="([^"]*)"', drawn)

@@ -210,6 +210,8 @@ def test_a_record_for_several_epochs_and_weights_ahead_of_it(copied: Path, tmp_p
     found = Page((tmp_path / "r.html").read_text())
     assert found.lines["Error over time, resnet8 on hostile"]["PCL"][0] == pytest.approx([second["time"]["train"]])
     assert "so far, after 2 of 30 epochs, with Baseline on" in found.text
+    assert "too early to compare" in found.text and len(found.tiles) == 4  # and no difference
+    assert found.column("Results", "against Baseline")[1][0] == runs.NOTHING
     assert "its weights err on" not in found.text
     assert "To train it takes 40.0 times the computation; " in found.text  # of thirty epochs, not of these two
     assert found.column("Cost of training", "× Baseline by the clock")[1][0] == runs.NOTHING

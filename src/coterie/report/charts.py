@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from .runs import NOTHING
 
 WIDTH, HEIGHT = 560, 320
-LEFT, RIGHT, TOP, BOTTOM = 72, 14, 12, 46
+LEFT, RIGHT, TOP, BOTTOM = 88, 14, 12, 46
 COLOURS = 8
 DASHES = ("", "dash", "dot")
 

@@ -54,7 +54,8 @@ def tiles(groups: Sequence[Group]) -> list[Tile]:
     found = [Tile(f"{ours.error().mean:.2f} %", f"error with {ours.label}")]
     if base is not None and base is not ours:
         found.append(Tile(f"{base.error().mean:.2f} %", f"with {base.label}"))
-        found.append(Tile(f"{ours.error().mean - base.error().mean:+.2f}", "points of difference"))
+        if ours.finished and base.finished:
+            found.append(Tile(f"{ours.error().mean - base.error().mean:+.2f}", "points of difference"))
     return found
 
 
@@ -70,12 +71,15 @@ def summary(groups: Sequence[Group]) -> list[str]:
             f"In {won} of {len(gains)} such comparisons the best method errs less than the Baseline; "
             f"{len(told) - 3} more are in the table."
         )
-    also = [f"{g.setting} ({g.label})" for g in groups if not any(g in same for same in told)]
-    if also:
-        sentences.append(
-            f"Trained besides: {', '.join(also[:3])}{f' and {len(also) - 3} more' * (len(also) > 3)}."
-        )
     return sentences
+
+
+def besides(groups: Sequence[Group]) -> list[str]:
+    """What was trained but is not compared, such as a teacher."""
+    told = compared(groups)
+    also = [f"{g.setting} ({g.label})" for g in groups if not any(g in same for same in told)]
+    more = f" and {len(also) - 3} more" if len(also) > 3 else ""
+    return [f"Trained besides: {', '.join(also[:3])}{more}."] if also else []
 
 
 def _story(groups: Sequence[Group]) -> str:
@@ -86,6 +90,11 @@ def _story(groups: Sequence[Group]) -> str:
     if base is None or ours is base:
         return f"{setting}: trained with {ours.label}, the network errs on {here}."
     mine, theirs = ours.error(), base.error()
+    both = (
+        f"{setting}: trained with {ours.label} the network errs on {here}, with {base.label} on {_percent(theirs)}"
+    )
+    if not (ours.finished and base.finished):
+        return f"{both}{_so_far(base)}: too early to compare."
     better = theirs.mean - mine.mean
     change = f"{100 * abs(better) / theirs.mean:.0f} %" if theirs.mean else f"{abs(better):.2f} points"
     deviations = [s.std for s in (mine, theirs) if s.std is not None]
@@ -95,10 +104,7 @@ def _story(groups: Sequence[Group]) -> str:
         caveat = " (less than the spread between seeds: no clear difference)"
     else:
         caveat = ""
-    return (
-        f"{setting}: trained with {ours.label} the network errs on {here}, with {base.label} on "
-        f"{_percent(theirs)}{_so_far(base)}: {change} {'fewer' if better >= 0 else 'more'} errors{caveat}."
-    )
+    return f"{both}: {change} {'fewer' if better >= 0 else 'more'} errors{caveat}."
 
 
 def _so_far(g: Group) -> str:
@@ -124,7 +130,8 @@ def results(groups: Sequence[Group]) -> Section:
         lowest = min((g.error().mean for g in same if g.error().count), default=math.nan)
         for g in same:
             error = g.error()
-            gain = error.mean - base.error().mean if base is not None and error.count else None
+            comparable = base is not None and error.count and g.finished and base.finished
+            gain = error.mean - base.error().mean if base is not None and comparable else None
             rows.append(
                 [
                     text(setting),

@@ -64,7 +64,7 @@ def compose(runs: Sequence[Path], paper: Sequence[Section] = (), live: bool = Fa
     priced = [f for f in found if f.group in main]
     return Report(
         groups,
-        [*from_metrics.summary(groups), *from_weights.summary(priced)],
+        [*from_metrics.summary(groups), *from_weights.summary(priced), *from_metrics.besides(groups)],
         [*from_metrics.tiles(main), *from_weights.tiles(priced)],
         [*problems, *from_weights.disagreements(found)],
         [section for section in sections if section.blocks or section.missing],
