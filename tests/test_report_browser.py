@@ -47,6 +47,9 @@ def test_no_console_errors_no_network_no_overflow(browser: Browser, file: Path, 
     beyond = """return [...document.querySelectorAll("body *")].filter(e => !e.closest(".scroll, svg, #tip")
       && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.tagName + ' ' + e.className)"""
     assert browser.run(beyond) == []
+    cut = """return [...document.querySelectorAll("caption")].filter(
+      c => c.getBoundingClientRect().right > innerWidth).map(c => c.textContent)"""
+    assert browser.run(cut) == []  # the names of wide tables are read without scrolling
     small = """return Math.min(...[...document.querySelectorAll("svg.chart")].map(svg => parseFloat(
       getComputedStyle(svg.querySelector("text")).fontSize) * svg.getBoundingClientRect().width / 560))"""
     assert browser.run(small) > 9  # pixels, of the labels in the charts

@@ -241,3 +241,11 @@ def test_environments_are_rows_and_continued_ones_are_there(copied: Path, tmp_pa
     assert [cell for cell, _ in head] == ["what", "environment 1", "environment 2"]
     told = {row[0][0]: [cell for cell, _ in row[1:]] for row in rows}
     assert told["host"] == [first["host"], "elsewhere"] and "continued" not in told
+
+
+def test_what_has_finished_is_compared_before_what_has_not(copied: Path, tmp_path: Path) -> None:
+    changed(copied, "PCL-0", "early", ("epochs: 3", "epochs: 30"))
+    file = copied / "early" / "metrics.jsonl"
+    file.write_text(re.sub(r'"error": [\d.]+', '"error": 0.5', file.read_text()))
+    page.write([copied], tmp_path / "r.html")
+    assert "trained with PCL the network errs on" in Page((tmp_path / "r.html").read_text()).text

@@ -34,10 +34,12 @@ def reference(groups: Sequence[Group]) -> Group | None:
 
 
 def best(groups: Sequence[Group]) -> Group | None:
-    """The lowest error among those that are not the reference; failing these, the reference."""
+    """The lowest error among those that are not the reference, finished ones first; failing these, the reference."""
     base = reference(groups)
     scored = [g for g in groups if g.error().count]
-    return min([g for g in scored if g is not base] or scored, key=lambda g: g.error().mean, default=None)
+    others = [g for g in scored if g is not base]
+    finished = [g for g in others if g.finished]
+    return min(finished or others or scored, key=lambda g: g.error().mean, default=None)
 
 
 def compared(groups: Sequence[Group]) -> list[list[Group]]:
