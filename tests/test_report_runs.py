@@ -229,7 +229,15 @@ def test_many_problems_do_not_push_the_page_away(copied: Path, tmp_path: Path) -
         (copied / f"PCL-{seed}" / "metrics.jsonl").write_text("")
     page.write([copied], tmp_path / "r.html")
     source = (tmp_path / "r.html").read_text()
-    assert "<summary>2 more</summary>" in source and all(f"PCL-{s}: no epoch" in source for s in range(2, 10))
+    assert "PCL-2 and 7 more: no epoch has finished" in source and "<summary>" not in source
+    for seed in range(2, 10):  # each of them something else
+        config = (copied / f"PCL-{seed}" / "config.yaml").read_text()
+        (copied / f"PCL-{seed}" / "config.yaml").write_text(config.replace("epochs: 3", f"epochs: {seed + 2}"))
+        shutil.copy(copied / "PCL-0" / "metrics.jsonl", copied / f"PCL-{seed}")
+    page.write([copied], tmp_path / "r.html")
+    source = (tmp_path / "r.html").read_text()
+    assert "<summary>2 more</summary>" in source
+    assert all(f"PCL-{seed}: 3 of {seed + 2} epochs so far" in source for seed in range(2, 10))
 
 
 def test_environments_are_rows_and_continued_ones_are_there(copied: Path, tmp_path: Path) -> None:
@@ -248,4 +256,4 @@ def test_what_has_finished_is_compared_before_what_has_not(copied: Path, tmp_pat
     file = copied / "early" / "metrics.jsonl"
     file.write_text(re.sub(r'"error": [\d.]+', '"error": 0.5', file.read_text()))
     page.write([copied], tmp_path / "r.html")
-    assert "trained with PCL the network errs on" in Page((tmp_path / "r.html").read_text()).text
+    assert "trained with PCL, epochs 3 the network errs on" in Page((tmp_path / "r.html").read_text()).text

@@ -10,42 +10,13 @@ from typing import Any
 from ..losses import ramp_up
 from .charts import COLOURS, Line, in_words, lines
 from .content import Cell, Figure, Section, Table, Tile, by_setting, number, spread, text
-from .groups import Group
+from .groups import Group, best, compared, reference, settings, tested_on
 from .runs import NOTHING, Record, Result, Spread, score
 
 POINTS = 150
 """A curve of more epochs is thinned to this many points, its last one kept."""
 KINDS = {"peer1": "raw peer 1", "mean1": "mean peer 1", "raw_ensemble": "ensemble of raw peers"}
 KINDS |= {"mean_ensemble": "ensemble of mean peers", "ensemble": "ensemble"}
-
-
-def settings(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    """The groups of each network and data set: only these are compared with each other."""
-    found: dict[str, list[Group]] = {}
-    for group in groups:
-        found.setdefault(group.setting, []).append(group)
-    return found
-
-
-def reference(groups: Sequence[Group]) -> Group | None:
-    """What the others are compared with: the Baseline without anything unusual, or else the first."""
-    scored = [g for g in groups if g.method == "Baseline" and g.error().count]
-    return next((g for g in scored if g.label == "Baseline"), scored[0] if scored else None)
-
-
-def best(groups: Sequence[Group]) -> Group | None:
-    """The lowest error among those that are not the reference, finished ones first; failing these, the reference."""
-    base = reference(groups)
-    scored = [g for g in groups if g.error().count]
-    others = [g for g in scored if g is not base]
-    finished = [g for g in others if g.finished]
-    return min(finished or others or scored, key=lambda g: g.error().mean, default=None)
-
-
-def compared(groups: Sequence[Group]) -> list[list[Group]]:
-    """The settings that a report is about: those with something to compare, or all where none has."""
-    found = list(settings(groups).values())
-    return [same for same in found if len(same) > 1] or found
 
 
 def tiles(groups: Sequence[Group]) -> list[Tile]:
@@ -115,11 +86,6 @@ def _so_far(g: Group) -> str:
 
 def _percent(value: Spread) -> str:
     return f"{value.text()} %"
-
-
-def tested_on(g: Group) -> str:
-    """What its errors are counted on: the test images, unless the run watched images held out for that."""
-    return "held-out images" if g.counted and g.counted[0].last.get("split") == "val" else "test images"
 
 
 def results(groups: Sequence[Group]) -> Section:

@@ -11,8 +11,8 @@ from itertools import accumulate
 from .charts import COLOURS, Line, brief, reliability
 from .content import Cell, Figure, Gallery, Section, Table, Tile, by_setting, number, spread, text
 from .examine import Examination, Network
-from .from_metrics import best, figures, of_deployed, reference, settings, tested_on, thinned
-from .groups import Group
+from .from_metrics import figures, of_deployed, thinned
+from .groups import Group, best, reference, settings, tested_on
 from .runs import NOTHING, Record, Result, Spread
 
 EXAMINED = 4

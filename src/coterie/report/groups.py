@@ -1,4 +1,4 @@
-"""Runs become groups: the seeds of one recipe together, under a label that tells it from the others."""
+"""Runs become groups, the seeds of one recipe together under a telling label; and who is compared with whom."""
 
 from __future__ import annotations
 
@@ -99,6 +99,40 @@ def group(results: Sequence[Result]) -> list[Group]:
         found = [Group(labels[key], together[key], settings[setting]) for key in here]
         groups += sorted(found, key=lambda g: g.label != "Baseline")
     return groups
+
+
+def settings(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """The groups of each network and data set: only these are compared with each other."""
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(group.setting, []).append(group)
+    return found
+
+
+def reference(groups: Sequence[Group]) -> Group | None:
+    """What the others are compared with: the Baseline without anything unusual, or else the first."""
+    scored = [g for g in groups if g.method == "Baseline" and g.error().count]
+    return next((g for g in scored if g.label == "Baseline"), scored[0] if scored else None)
+
+
+def best(groups: Sequence[Group]) -> Group | None:
+    """The lowest error but for the reference, finished ones first; failing these, the reference."""
+    base = reference(groups)
+    scored = [g for g in groups if g.error().count]
+    others = [g for g in scored if g is not base]
+    finished = [g for g in others if g.finished]
+    return min(finished or others or scored, key=lambda g: g.error().mean, default=None)
+
+
+def compared(groups: Sequence[Group]) -> list[list[Group]]:
+    """The settings that a report is about: those with something to compare, or all where none has."""
+    found = list(settings(groups).values())
+    return [same for same in found if len(same) > 1] or found
+
+
+def tested_on(g: Group) -> str:
+    """What its errors are counted on: the test images, unless the run watched images held out for that."""
+    return "held-out images" if g.counted and g.counted[0].last.get("split") == "val" else "test images"
 
 
 def _asked(result: Result) -> dict[str, Any]:
