@@ -143,7 +143,8 @@ class Recipe:
 
         For weights that are restored from a checkpoint anyway, `fresh=False` asks for no starting weights.
         """
-        self.data.load()
+        if not hasattr(self.data, "labels"):  # it may have been loaded for another run
+            self.data.load()
         if self.batch > self.data.train_size:
             raise InputError(
                 f"A batch of {self.batch} is larger than the {self.data.train_size} training images: "
