@@ -15,8 +15,9 @@ from . import models
 from .errors import InputError
 
 
-def load(source: str, model: str | None, num_classes: int, in_channels: int) -> nn.Module:
-    """The network of a finished run, or of a .safetensors file that holds the weights of `model`."""
+def load(source: str, model: str | None, num_classes: int, shape: tuple[int, int, int]) -> nn.Module:
+    """The network of a finished run, or of a .safetensors file that holds the weights of `model`, for images of
+    this shape (channels, height, width)."""
     path, options = Path(source), dict[str, Any]()
     if not path.exists():
         raise InputError(f"There is no run directory or weights file {source}.")
@@ -31,7 +32,7 @@ def load(source: str, model: str | None, num_classes: int, in_channels: int) -> 
         weights = load_file(path)
     except (SafetensorError, OSError):
         raise InputError(f"{path} is not a safetensors file of weights.") from None
-    network = models.factory(model, num_classes, in_channels, options)()
+    network = models.factory(model, num_classes, shape[0], options, shape[1:], fresh=False)()
     _check(source, model, weights, network.state_dict(), num_classes)
     network.load_state_dict(weights)
     return network

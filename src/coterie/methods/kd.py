@@ -70,11 +70,12 @@ class _Teacher:
         """The teacher, on the student's device and in its precision."""
         like = next(student.parameters())
         if self.network is None:
-            channels, *_ = student.input_shape
             if isinstance(self.source, nn.Module):
                 network = copy.deepcopy(self.source)
             else:
-                network = trained.load(self.source, self.model, student.num_classes, channels)
+                channels, height, width = student.input_shape
+                shape = (channels, height, width)
+                network = trained.load(self.source, self.model, student.num_classes, shape)
             network = network.to(like).eval().requires_grad_(False)
             with torch.no_grad():
                 said = network(torch.zeros(2, *student.input_shape, device=like.device, dtype=like.dtype))
