@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,12 +16,13 @@ from torch import Tensor, nn
 
 from coterie import models
 from coterie.deploy.formats import load, writer
-from coterie.errors import InputError
+from coterie.errors import Failure, InputError
 from coterie.export import compare, edge_inputs, export
 from coterie.run import restored
 
 from .conftest import printed, refused, train
 from .deployables import lived_in, metadata
+from .test_predict import Bytes
 
 FORMATS = ("safetensors", "onnx", "pt2")
 TIMM = (
@@ -123,6 +126,61 @@ def test_a_file_that_differs_is_refused_and_the_old_one_stays(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["student.safetensors", "student.safetensors.md"]
 
 
+def test_a_full_disk_is_a_sentence_and_the_old_file_stays(pcl_run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "student.safetensors"
+    file.write_bytes(b"old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(Failure, match="could not be written"):
+            export(pcl_run, "safetensors", output=file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [p.name for p in tmp_path.iterdir()] == ["student.safetensors"] and file.read_bytes() == b"old"
+
+
+class Single(Bytes):
+    """One test image, and a name of its own."""
+
+    classes = ["a, b", "\u0645\u06cc\u200c\u062e"]  # with a joiner, as Persian has it
+
+    def __init__(self, train: bool = True) -> None:
+        self.targets = [0, 1] * 4 if train else [1]
+
+
+def test_a_data_set_of_the_users_own_with_one_test_image(tmp_path: Path) -> None:
+    source = f"{__name__}.Single"
+    options = ["--method", "Baseline", "--model", "resnet8", "--epochs", 1, "--batch", 4]
+    printed("train", *options, "--data", source, "--out", tmp_path / "run")
+    done = export(tmp_path / "run", "pt2", output=tmp_path / "s.pt2")
+    loaded = load(done.file)
+    assert loaded.metadata.classes == Single.classes and loaded.metadata.provenance["data"] == "Single"
+    assert "datasets:\n- Single\n" in done.card.read_text()
+    assert loaded.run(torch.randn(5, 3, 8, 6))[0].shape == (5, 2)
+    assert json.loads(printed("evaluate", tmp_path / "run", "--json")[0])["data"] == "Single"
+
+
+def test_figures_of_other_weights_are_not_stored(pcl_run: Path, tmp_path: Path) -> None:
+    """A run that was stopped: its last figures may be older than its weights, or there may be none yet."""
+    run = tmp_path / "run"
+    shutil.copytree(pcl_run, run)
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("epochs: 5", "epochs: 9"))
+    (run / "metrics.jsonl").write_text("")
+    _, told = printed("export", run, "-o", tmp_path / "s")
+    assert "is not finished: 5 of 9 epochs" in told and load(tmp_path / "s").metadata.scores == {}
+
+
+def test_classes_that_changed_since_are_refused(pcl_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(pcl_run, run)
+    described = json.loads((run / "data.json").read_text())
+    described["classes"][3] = "drei"
+    (run / "data.json").write_text(json.dumps(described))
+    with pytest.raises(InputError, match="its classes differ"):
+        export(run, output=tmp_path / "s")
+
+
 def test_comparing_sees_not_a_number_and_shape() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
     images = [torch.randn(4, 1, 2, 2)]
@@ -199,6 +257,8 @@ def test_bad_requests(pcl_run: Path, tmp_path: Path) -> None:
         export(pcl_run, predictor="mean9")
     with pytest.raises(InputError, match="add --format onnx"):
         export(pcl_run, int8=True)
+    with pytest.raises(InputError, match="leave out --calibrate or --size"):
+        export(pcl_run, calibrated=True, size=16)
     with pytest.raises(InputError, match="in a directory that exists"):
         export(pcl_run, output=tmp_path / "none" / "a.onnx")
     with pytest.raises(InputError, match="not a run directory"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import pickle
 import struct
 import zipfile
@@ -131,6 +132,49 @@ def test_metadata_that_does_not_fit_the_network(good: dict[str, Path], tmp_path:
         onnx.save(changed, tmp_path / "m.onnx")
         with pytest.raises(InputError, match=sentence):
             list(predict(load(tmp_path / "m.onnx"), [str(tmp_path / "a.png")]))
+
+
+def test_a_graph_that_gives_nonsense(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper
+    from PIL import Image
+
+    Image.new("L", (8, 8)).save(tmp_path / "a.png")
+    images = helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", *SHAPE])
+
+    def predicted(outputs: dict[str, tuple[tuple[int, ...], float]], inputs: int = 1, text: bytes = b"") -> None:
+        nodes, told = [], []
+        for name, (shape, value) in outputs.items():
+            filled = helper.make_tensor(name, TensorProto.FLOAT, shape, [value] * math.prod(shape))
+            nodes.append(helper.make_node("Constant", [], [name], value=filled))
+            told.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+        graph = helper.make_graph(nodes, "nonsense", [images][:inputs], told)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        model.metadata_props.add(key="coterie", value=metadata("resnet8", 4, SHAPE).to_json())
+        content = model.SerializeToString().replace(b"class 0", text or b"class 0")
+        (tmp_path / "m.onnx").write_bytes(content)
+        list(predict(load(tmp_path / "m.onnx"), [str(tmp_path / "a.png")] * 2))
+
+    good = {"logits": ((2, 4), 1.0)}
+    predicted(good)
+    for wrong, sentence in (
+        ({"logits": ((1, 4), 1.0)}, r"gives an output of \(1, 4\)"),
+        ({"logits": ((2, 4), math.nan)}, "gives no numbers"),
+        ({**good, "peers": ((2,), 1.0)}, "its metadata is wrong"),
+        ({**good, "peers": ((2, 3, 4, 1), 1.0)}, "its metadata is wrong"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            predicted(wrong)
+    with pytest.raises(InputError, match="or it is damaged"):
+        predicted(good, inputs=0)
+    with pytest.raises(InputError, match="or it is damaged"):
+        predicted(good, text=b"\xff\xff\xff\xff\xff\xff\xff")
+
+
+def test_names_in_a_file_do_not_command_the_terminal(tmp_path: Path) -> None:
+    network = models.factory("resnet8", 4, 1)()
+    about = metadata("evil\x1b[31m\n.py:make", 4, SHAPE)
+    writer(network, torch.randn(2, *SHAPE), "safetensors")(tmp_path / "m", about)
+    assert "holds the weights of 'evil?[31m?.py:make'" in refused("predict", tmp_path / "m", tmp_path)
 
 
 def test_onnx_weights_in_other_files_are_not_read(good: dict[str, Path], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import __version__
-from .errors import Failure, InputError, Stopped, unknown
+from .errors import Failure, InputError, Stopped, printable, unknown
 
 if TYPE_CHECKING:
     from .recipe import Data  # read by jsonargparse too: with it every data set is known by name
@@ -162,6 +162,8 @@ def predict(
     from .predict import predict as run
     from .report.predictions import show
 
+    if json and csv:
+        raise InputError("--json and --csv exclude each other: choose one.")
     loaded = load(Path(file), model)
     show(run(loaded, images, top, batch), "json" if json else "csv" if csv else "table")
 
@@ -400,13 +402,13 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         _run(sys.argv[1:] if arguments is None else arguments)
     except InputError as error:
-        print(f"coterie: {error}", file=sys.stderr)
+        print(f"coterie: {printable(str(error))}", file=sys.stderr)
         sys.exit(2)
     except Failure as error:
-        print(f"coterie: {error}", file=sys.stderr)
+        print(f"coterie: {printable(str(error))}", file=sys.stderr)
         sys.exit(1)
     except Stopped as error:
-        print(f"coterie: {error}", file=sys.stderr)
+        print(f"coterie: {printable(str(error))}", file=sys.stderr)
         sys.exit(75)  # EX_TEMPFAIL: try again
     except KeyboardInterrupt:
         sys.exit(130)

@@ -22,7 +22,7 @@ from .deploy.formats import Format, Loaded, WithPeers, load, need_onnx, writer
 from .deploy.metadata import Metadata, from_json
 from .deploy.quantise import IMAGES, quantise, set_metadata
 from .durable import replacing, write
-from .errors import InputError, unknown
+from .errors import InputError, unknown, warn
 from .evaluate import Scores, calibrations
 from .methods import Method
 from .methods.method import Ensemble
@@ -59,6 +59,8 @@ def export(
     size: int | None = None,
 ) -> Exported:
     """Write a predictor of a run as a file, verified in the runtime that will load it."""
+    if calibrated and size is not None:
+        raise InputError("A temperature is fit on images of the run's own size: leave out --calibrate or --size.")
     if int8 and kind != "onnx":
         raise InputError("--quantize int8 is for ONNX: add --format onnx.")
     if kind == "onnx":
@@ -81,7 +83,7 @@ def export(
         raise InputError(f"{file} cannot be written: name a file in a directory that exists.")
     images = list(_inputs(recipe.data, metadata))
     with _refusing(metadata):
-        put = writer(network, images[0][:2], kind)
+        put = writer(network, images[0][:1].repeat(2, 1, 1, 1), kind)  # of one alone, the batch would be fixed
     with replacing(file) as part:
         if int8:
             _quantised(put, network, part, recipe, metadata, images)
@@ -124,7 +126,8 @@ def _quantised(
     wide = part.with_name(part.name + ".float32")
     try:
         _verified(put, network, wide, metadata, images)
-        quantise(wide, part, _calibration_images(recipe, metadata))
+        with _refusing(metadata):
+            quantise(wide, part, _calibration_images(recipe, metadata))
         set_metadata(part, metadata)
         before = _error(load(wide), recipe.data, metadata)
         after = _error(load(part), recipe.data, metadata)
@@ -226,13 +229,17 @@ def _metadata(
         if preprocessing["resize"] is not None:
             preprocessing["resize"] = max(size, round(preprocessing["resize"] * size / min(preprocessing["size"])))
         preprocessing["size"] = [size, size]
-    last = run.metrics()[-1]
-    scores = {"split": last["split"], **last["predictors"].get(name, {})} if size is None else {}
+    scores: dict[str, Any] = {}
+    if epochs < recipe.epochs:  # the last figures there are may not be those of the weights there are
+        warn(f"{directory} is not finished: {epochs} of {recipe.epochs} epochs.")
+    elif size is None:
+        last = run.metrics()[-1]
+        scores = {"split": last["split"], **last["predictors"].get(name, {})}
     environment = json.loads((directory / "environment.json").read_text())
     kept = ("date", "commit", "coterie", "torch", "python", "processor")
     provenance = {
         "method": recipe.method_class.__name__,
-        "data": type(data).__name__,
+        "data": data.title,
         "epochs": epochs,
         "seed": recipe.seed,
         **{key: environment.get(key) for key in kept},
@@ -251,9 +258,7 @@ def _metadata(
     if len(names) > 1 and (number := re.fullmatch(r"(?:peer|mean)(\d+)", name)):
         names = [names[int(number[1]) - 1]]
     model = {"name": ",".join(names), "options": recipe.model_options}
-    return Metadata(
-        name, model, preprocessing, list(data.classes), ensemble, scores=dict(scores), provenance=provenance
-    )
+    return Metadata(name, model, preprocessing, list(data.classes), ensemble, scores=scores, provenance=provenance)
 
 
 @contextlib.contextmanager

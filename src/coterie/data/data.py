@@ -72,6 +72,11 @@ class Data:
         """The images of a split, or a part of them, not augmented, with their labels."""
         raise NotImplementedError
 
+    @property
+    def title(self) -> str:
+        """What people call the set."""
+        return type(self).__name__
+
     def preprocessing(self) -> dict[str, Any]:
         """How a picture becomes an input, for whoever deploys the network.
 

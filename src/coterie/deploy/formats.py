@@ -87,10 +87,10 @@ def _dynamic(network: nn.Module) -> tuple[dict[int, Any]]:
 
 
 def _save_weights(network: nn.Module, file: Path, metadata: Metadata) -> None:
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     weights = {k: v.detach().cpu().contiguous().clone() for k, v in _weights(network).items()}
-    save_file(weights, file, {"format": "pt", KEY: metadata.to_json()})
+    file.write_bytes(save(weights, {"format": "pt", KEY: metadata.to_json()}))
 
 
 def _weights(network: nn.Module) -> dict[str, Tensor]:
@@ -219,13 +219,14 @@ def _load_onnx(file: Path) -> Loaded:
 
     # From bytes: a hostile file that points at other files of this machine as its weights finds none.
     try:
-        session = onnxruntime.InferenceSession(file.read_bytes(), session_options(), ["CPUExecutionProvider"])
+        with _quiet():
+            session = onnxruntime.InferenceSession(file.read_bytes(), session_options(), ["CPUExecutionProvider"])
+        text, name = session.get_modelmeta().custom_metadata_map.get(KEY), session.get_inputs()[0].name
     except Exception:  # onnxruntime's errors have no common class of their own
         raise InputError(
             f"{file} is no safetensors, onnx or pt2 file, or it is damaged: `coterie export` writes them."
         ) from None
-    metadata = from_json(session.get_modelmeta().custom_metadata_map.get(KEY), file)
-    name = session.get_inputs()[0].name
+    metadata = from_json(text, file)
 
     def run(images: Tensor) -> Outputs:
         outputs = [torch.from_numpy(array) for array in session.run(None, {name: images.numpy()})]

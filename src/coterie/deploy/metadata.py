@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, printable
 
 KEY = "coterie"
 """Where each format keeps it, as one JSON text."""
@@ -94,7 +94,7 @@ def _names(values: Any) -> bool:
     return (
         isinstance(values, list)
         and len(values) > 0
-        and all(isinstance(v, str) and v.isprintable() for v in values)
+        and all(isinstance(v, str) and v == printable(v) for v in values)
     )
 
 
@@ -108,7 +108,7 @@ def _ensemble(value: Any) -> bool:
 
 
 _CHECKS: dict[str, Callable[[Metadata], bool]] = {
-    "predictor": lambda m: isinstance(m.predictor, str) and m.predictor.isprintable(),
+    "predictor": lambda m: isinstance(m.predictor, str) and m.predictor == printable(m.predictor),
     "model": lambda m: isinstance(m.model["name"], str) and isinstance(m.model["options"], dict),
     "channels": lambda m: _side(m.input["channels"]),
     "size": lambda m: _numbers(m.input["size"], 2, _side),
