@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import shutil
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,9 +16,13 @@ import yaml
 from torch import Tensor, nn
 
 from coterie import models
-from coterie.deploy.formats import load, writer
+from coterie.cuts import default_cut
+from coterie.deploy.formats import WithPeers, load, writer
 from coterie.errors import Failure, InputError
 from coterie.export import compare, edge_inputs, export
+from coterie.methods.method import Ensemble
+from coterie.methods.pcl import PCL
+from coterie.peers import PeerNet
 from coterie.run import restored
 
 from .conftest import printed, refused, train
@@ -194,6 +199,10 @@ def test_comparing_sees_not_a_number_and_shape() -> None:
     assert not nan["relative_difference"] <= nan["tolerance"]
     with pytest.raises(InputError, match="another shape"):
         compare(network, runs(lambda z: z[:, :2]), images)  # type: ignore[arg-type]
+    diverged = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    nn.init.constant_(diverged[1].weight, float("nan"))
+    with pytest.raises(InputError, match="network itself gives no numbers"):
+        compare(diverged, runs(lambda z: z), images)  # type: ignore[arg-type]
     shifted = compare(network, runs(lambda z: z.roll(1, 1)), images)  # type: ignore[arg-type]
     assert shifted["label_agreement"] == 0
 
@@ -223,6 +232,8 @@ def test_int8_is_smaller_and_its_accuracy_is_measured(pcl_run: Path, shipped: Pa
     about = load(done.file).metadata.quantized
     assert about is not None and about["test_images"] == count
     assert about["error_int8"] == pytest.approx(100 * wrong / count)
+    assert load(done.file).metadata.scores["error"] == about["error_int8"]
+    assert f"value: {round(1 - wrong / count, 6)}" in done.card.read_text()
     assert about["error_float32"] == pytest.approx(load(wide).metadata.scores["error"])
     assert done.metadata.verified["max_difference"] > 1e-3
     assert not list(tmp_path.glob(".*"))
@@ -323,8 +334,29 @@ def test_every_network_makes_the_round_trip(name: str, kind: str, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, "safetensors") for name in [*models.available(), *TIMM]),
+        *product(("vgg16", "densenet40_12", TIMM[0]), ("onnx", "pt2")),
+    ],
+)
+def test_every_ensemble_makes_the_round_trip(name: str, kind: str, tmp_path: Path) -> None:
+    shape = _shape(name)
+    make, example = models.factory(name, 7, 3), torch.randn(2, *shape)
+    cut = default_cut(make(), example)
+    network = WithPeers(Ensemble(PCL(PeerNet(make, 3, cut, example)))).eval()
+    lived_in(network)
+    told = {"method": "PCL", "options": {}, "peers": 3, "cut": cut}
+    put = writer(network, example, kind)  # type: ignore[arg-type]
+    put(tmp_path / "file", metadata(name, 7, shape, ensemble=told))
+    found = compare(network, load(tmp_path / "file"), [torch.randn(3, *shape)])
+    assert found["relative_difference"] <= found["tolerance"] and found["label_agreement"] == 1.0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["PCL", "Baseline"])
-def test_cifar_sized_runs_export(method: str, tmp_path: Path) -> None:
+def test_a_run_exports_in_every_format(method: str, tmp_path: Path) -> None:
     run = train(tmp_path / "run", "--method", method, "--model", "resnet20")
     for kind in FORMATS:
         printed("export", run, "--format", kind)

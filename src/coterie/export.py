@@ -129,21 +129,23 @@ def _quantised(
         with _refusing(metadata):
             quantise(wide, part, _calibration_images(recipe, metadata))
         set_metadata(part, metadata)
-        before = _error(load(wide), recipe.data, metadata)
-        after = _error(load(part), recipe.data, metadata)
+        before = _scores(load(wide), recipe.data, metadata)
+        after = _scores(load(part), recipe.data, metadata)
     finally:
         wide.unlink(missing_ok=True)
     metadata.quantized = {
         "calibration_images": min(IMAGES, recipe.data.train_size),
-        "test_images": before[1],
-        "error_float32": before[0],
-        "error_int8": after[0],
+        "test_images": after.count,
+        "error_float32": before.result()["error"],
+        "error_int8": after.result()["error"],
     }
+    metadata.scores |= {"split": "test", **after.result()}  # of this file, not of what it was made from
     # int8 has learnt the ranges of real images: inputs far outside of them are cut off.
     metadata.verified = compare(network, load(part), images, edges=False)
-    if after[0] - before[0] > MOST_LOST:
+    was, now = metadata.quantized["error_float32"], metadata.quantized["error_int8"]
+    if now - was > MOST_LOST:
         raise InputError(
-            f"int8 raises the error from {before[0]:.2f} to {after[0]:.2f} %: this network does not survive it, "
+            f"int8 raises the error from {was:.2f} to {now:.2f} %: this network does not survive it, "
             "export it without --quantize; nothing was replaced."
         )
     set_metadata(part, metadata)
@@ -160,6 +162,10 @@ def compare(network: nn.Module, loaded: Loaded, images: list[Tensor], edges: boo
         with torch.no_grad():
             expected = network(batch)
         wanted, wanted_peers = expected if isinstance(expected, tuple) else (expected, None)
+        if i < len(images) and not wanted.isfinite().all():
+            raise InputError(
+                "The trained network itself gives no numbers (NaN or infinite); nothing was replaced."
+            )
         got, got_peers = loaded.run(batch)
         if got.shape != wanted.shape or (got_peers is None) != (wanted_peers is None):
             raise InputError("The exported file gives outputs of another shape; nothing was replaced.")
@@ -211,11 +217,11 @@ def _calibration_images(recipe: Recipe, metadata: Metadata) -> Iterator[Tensor]:
         yield _resized(views[0], metadata)
 
 
-def _error(loaded: Loaded, data: Data, metadata: Metadata) -> tuple[float, int]:
+def _scores(loaded: Loaded, data: Data, metadata: Metadata) -> Scores:
     scores = Scores()
     for images, labels in data.test_batches(64):
         scores.add(loaded.run(_resized(images, metadata))[0], labels)
-    return scores.result()["error"], scores.count
+    return scores
 
 
 def _metadata(

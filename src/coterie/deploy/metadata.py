@@ -26,7 +26,7 @@ class Metadata:
     classes:    the names of the classes, in the order of the logits.
     ensemble:   {method, options, peers, cut}, where all peers are in the file; None for a single network.
     temperature: what the logits are divided by before the softmax; 1 without calibration.
-    scores:     its figures at the end of training, on the images of `split`.
+    scores:     its figures on the images of `split`: at the end of training, or for int8 weights measured anew.
     provenance: the run: method, data, epochs, seed, versions, date.
     verified:   the comparison with the network it was made from.
     quantized:  what int8 weights cost in accuracy; None for float32.
