@@ -223,16 +223,19 @@ def test_int8_is_smaller_and_its_accuracy_is_measured(pcl_run: Path, shipped: Pa
     # Measured again, with onnxruntime alone.
     recipe, _, _ = restored(pcl_run)
     session = onnxruntime.InferenceSession(str(done.file))
-    wrong = count = 0
+    wrong, count, nll = 0, 0, 0.0
     for images, labels in recipe.data.test_batches(100):
         logits = session.run(None, {"images": images.contiguous().numpy()})[0]
         assert (np.sort(logits)[:, -1] > np.sort(logits)[:, -2]).all()  # the last layer is not rounded to ties
         wrong += int((logits.argmax(1) != labels.numpy()).sum())
         count += len(labels)
+        nll += nn.functional.cross_entropy(torch.from_numpy(logits), labels, reduction="sum").item()
     about = load(done.file).metadata.quantized
     assert about is not None and about["test_images"] == count
     assert about["error_int8"] == pytest.approx(100 * wrong / count)
-    assert load(done.file).metadata.scores["error"] == about["error_int8"]
+    # The file's scores are its own, and another network's would be noticed.
+    assert load(done.file).metadata.scores["nll"] == pytest.approx(nll / count, rel=1e-6)
+    assert load(wide).metadata.scores["nll"] != pytest.approx(nll / count, rel=1e-5)
     assert f"value: {round(1 - wrong / count, 6)}" in done.card.read_text()
     assert about["error_float32"] == pytest.approx(load(wide).metadata.scores["error"])
     assert done.metadata.verified["max_difference"] > 1e-3
