@@ -60,13 +60,13 @@ def coterie(*arguments: object, cwd: Path | None = None, **environment: str) -> 
     )
 
 
-def printed(*arguments: object, stdin: str = "") -> tuple[str, str]:
+def printed(*arguments: object, stdin: bytes = b"") -> tuple[str, str]:
     """What a command that succeeds writes to its standard output and error; runs in this process."""
     from coterie.cli import main
 
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        patch.setattr("sys.stdin", io.StringIO(stdin))
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         patch.setenv("COLUMNS", "200")
         main([str(argument) for argument in arguments])
     return out.getvalue(), err.getvalue()

@@ -70,6 +70,19 @@ def test_a_file_of_weights(run: Path) -> None:
     assert method._teacher.network is not None
 
 
+def test_a_teacher_whose_weights_depend_on_the_image_size(tmp_path: Path) -> None:
+    """A transformer's position embedding is one of its weights; what it started from is not asked for again."""
+    vit = models.factory("timm:test_vit", 10, 1, size=(32, 32))()
+    save_file(vit.state_dict(), tmp_path / "student.safetensors")
+    (tmp_path / "config.yaml").write_text("model: timm:test_vit\nmodel_options: {pretrained: true}\n")
+    student = PeerNet(models.factory("resnet8", 10, 1), 1, example=torch.randn(2, 1, 32, 32))
+    method = coterie.KD(student, str(tmp_path))
+    method.prepare()
+    images = torch.randn(2, 1, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(method._teacher.network(images), vit.eval()(images))
+
+
 def test_a_module_is_copied_and_frozen() -> None:
     own = TinyNet(width=12)
     method = coterie.KD(PeerNet(TinyNet, 1), own)

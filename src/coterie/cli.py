@@ -12,7 +12,7 @@ from .commands.data import data
 from .commands.reporting import report, reproduce
 from .commands.shipping import export, predict
 from .commands.training import demo, evaluate, train
-from .errors import Failure, InputError, Stopped, unknown
+from .errors import Failure, InputError, Stopped, printable, unknown
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
@@ -36,13 +36,13 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         _run(sys.argv[1:] if arguments is None else arguments)
     except InputError as error:
-        print(f"coterie: {error}", file=sys.stderr)
+        print(f"coterie: {printable(str(error))}", file=sys.stderr)
         sys.exit(2)
     except Failure as error:
-        print(f"coterie: {error}", file=sys.stderr)
+        print(f"coterie: {printable(str(error))}", file=sys.stderr)
         sys.exit(1)
     except Stopped as error:
-        print(f"coterie: {error}", file=sys.stderr)
+        print(f"coterie: {printable(str(error))}", file=sys.stderr)
         sys.exit(75)  # EX_TEMPFAIL: try again
     except KeyboardInterrupt:
         sys.exit(130)

@@ -197,10 +197,10 @@ class Recipe:
 
     def _net(self, fresh: bool) -> PeerNet:
         channels, *size = self.data.shape
-        classes, options = len(self.data.classes), dict(self.model_options)
-        if not fresh:
-            options.pop("pretrained", None)
-        makes = [models.factory(name, classes, channels, options, (size[0], size[1])) for name in self.models]
+        classes, options = len(self.data.classes), self.model_options
+        makes = [
+            models.factory(name, classes, channels, options, (size[0], size[1]), fresh) for name in self.models
+        ]
         net = self._made_into_peers(makes, torch.randn(2, *self.data.shape))
         if net.num_classes != classes:
             raise InputError(

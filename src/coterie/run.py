@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -57,7 +58,7 @@ class Run:
             raise InputError(f"Another process is training in {self.path}: choose another --out.") from None
         if self.config.is_file():
             self._compare(recipe)
-            self._same_data(recipe)
+            self.same_data(recipe)
         else:
             contact_sheet(recipe.data, views=3, seed=recipe.seed).save(self.path / "views.png")
             write(self.path / "data.json", json.dumps(recipe.data.described(), indent=2) + "\n")
@@ -75,11 +76,18 @@ class Run:
         if self._lock is not None:
             self._lock.close()
 
-    def _same_data(self, recipe: Recipe) -> None:
-        """Refuse to go on with other classes or another number of images than the run began with."""
+    def same_data(self, recipe: Recipe, what: Sequence[str] = ("classes", "shape", "images")) -> None:
+        """Refuse to go on with other classes, shapes or numbers of images than the run began with."""
         file = self.path / "data.json"
-        if file.is_file() and json.loads(file.read_text()) != json.loads(json.dumps(recipe.data.described())):
-            raise InputError(f"The data is not that of {file} any more: restore it, or choose another --out.")
+        if not file.is_file():
+            return
+        was, now = json.loads(file.read_text()), json.loads(json.dumps(recipe.data.described()))
+        for key in what:
+            if was[key] != now[key]:
+                raise InputError(
+                    f"The data is not that of {file} any more (its {key} differ): restore it, or choose "
+                    "another --out."
+                )
 
     def metrics(self) -> list[dict[str, Any]]:
         """One record per evaluation, which is one per epoch unless the recipe says otherwise."""
@@ -150,8 +158,9 @@ class Run:
 def restored(directory: Path) -> tuple[Recipe, Method, int]:
     """A trained run's recipe with its data loaded, its method with the trained weights, its finished epochs."""
     recipe = from_file(directory / "config.yaml")
-    method = recipe.build(fresh=False)
-    return recipe, method, Run(directory).restore(method)
+    method, run = recipe.build(fresh=False), Run(directory)
+    run.same_data(recipe, ("classes", "shape"))  # else its logits would be given the names of other classes
+    return recipe, method, run.restore(method)
 
 
 def _differences(was: Any, now: Any, key: str = "") -> list[tuple[str, Any, Any]]:

@@ -33,7 +33,7 @@ def load(source: str, model: str | None, num_classes: int, shape: Sequence[int])
     except (SafetensorError, OSError):
         raise InputError(f"{path} is not a safetensors file of weights.") from None
     channels, height, width = shape
-    network = models.factory(model, num_classes, channels, options, (height, width))()
+    network = models.factory(model, num_classes, channels, options, (height, width), fresh=False)()
     _check(source, model, weights, network.state_dict(), num_classes)
     network.load_state_dict(weights)
     return network

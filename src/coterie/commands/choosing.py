@@ -56,7 +56,8 @@ def cuts(
     from ..report.tables import print_cuts
 
     shape = _image_shape(size) if size is not None else None
-    make = factory(model, classes, shape[0] if shape else 3, model_options, shape[1:] if shape else None)
+    channels, sides = (shape[0], shape[1:]) if shape else (3, None)
+    make = factory(model, classes, channels, model_options, sides, fresh=False)
     network = make()
     found = describe_cuts(model, network, example_for(network, shape), peers)
     print_json(found) if json else print_cuts(found)

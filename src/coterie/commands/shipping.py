@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from ..errors import InputError
 from .calling import print_json
 
 
@@ -67,5 +68,7 @@ def predict(
     from ..predict import predict as run
     from ..report.predictions import show
 
+    if json and csv:
+        raise InputError("--json and --csv exclude each other: choose one.")
     loaded = load(Path(file), model)
     show(run(loaded, images, top, batch), "json" if json else "csv" if csv else "table")

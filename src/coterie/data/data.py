@@ -73,6 +73,11 @@ class Data(ABC):
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """The images of a split, or a part of them, not augmented, with their labels."""
 
+    @property
+    def title(self) -> str:
+        """What people call the set."""
+        return type(self).__name__
+
     def preprocessing(self) -> dict[str, Any]:
         """How a picture becomes an input, for whoever deploys the network.
 
