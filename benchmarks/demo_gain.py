@@ -1,0 +1,85 @@
+"""The demo's comparison on seeds that had no part in choosing its setting, and on another division of the digits.
+
+    OMP_NUM_THREADS=1 python benchmarks/demo_gain.py -o benchmarks/results/demo_gain.json    # about ten minutes
+
+The setting in `coterie/demo.py` was chosen among a handful with seeds 0 to 5 on the second division, in which all
+1,797 digits were shuffled again before the first 600 were taken for training; that one is reported as `chosen_on`.
+The demo's own division, with seeds from 100 on, is what counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+
+from coterie.data.digits import digits
+from coterie.demo import COMMON, METHODS
+from coterie.experiments.statistics import paired
+from coterie.recipe import from_options
+from coterie.run import Run, environment
+from coterie.train import train
+
+
+class Divided(digits):
+    """The digits shuffled once more before they are divided."""
+
+    def read(self) -> Any:
+        pixels, labels, test_pixels, test_labels = super().read()
+        all_pixels, all_labels = np.concatenate([pixels, test_pixels]), np.concatenate([labels, test_labels])
+        order = np.random.RandomState(1).permutation(len(all_labels))
+        shuffled, names = all_pixels[order], all_labels[order]
+        return shuffled[:600], names[:600], shuffled[600:], names[600:]
+
+
+def errors(method: str, seed: int, again: bool) -> dict[str, float]:
+    """Of every predictor after the last epoch."""
+    recipe = from_options({**COMMON, **METHODS[method], "seed": seed, "evaluate_every": COMMON["epochs"]})
+    if again:
+        recipe.data = Divided()
+    with tempfile.TemporaryDirectory() as scratch:
+        train(recipe, Path(scratch) / "run", f"{method}, seed {seed}")
+        last = Run(Path(scratch) / "run").metrics()[-1]
+    return {name: scores["error"] for name, scores in last["predictors"].items()}
+
+
+def compared(seeds: range, again: bool) -> dict[str, Any]:
+    found = {name: {seed: errors(name, seed, again) for seed in seeds} for name in METHODS}
+    alone = {seed: scores["peer1"] for seed, scores in found["baseline"].items()}
+    peers = {seed: scores["mean1"] for seed, scores in found["pcl"].items()}
+    difference = paired(peers, alone)
+    assert difference is not None
+    return {
+        "seeds": [seeds.start, seeds.stop - 1],
+        "alone": [mean(alone.values()), stdev(alone.values())],
+        "with_peers": [mean(peers.values()), stdev(peers.values())],
+        "difference": difference.text(),
+        "better_in": sum(peers[seed] < alone[seed] for seed in seeds),
+        "errors": found,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("-o", "--out", type=Path, help="write the result here, as JSON")
+    given = parser.parse_args()
+    about = environment(seed=100)
+    result = {
+        "environment": {name: value for name, value in about.items() if name not in ("host", "directory", "seed")},
+        "setting": COMMON,
+        "demo": compared(range(100, 100 + given.seeds), again=False),
+        "chosen_on": compared(range(6), again=True),
+    }
+    print(json.dumps({k: {n: v for n, v in result[k].items() if n != "errors"} for k in ("demo", "chosen_on")}))
+    if given.out:
+        given.out.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
