@@ -16,6 +16,22 @@ if TYPE_CHECKING:
     from .recipe import Data  # read by jsonargparse too: with it every data set is known by name
 
 
+def bench(quick: bool = False, only: str = "", output: str | None = None, json: bool = False) -> None:
+    """Speed and memory on this machine, as ratios beside what they should be.
+
+    Args:
+        quick: a small network and few turns: under two minutes instead of half an hour.
+        only: comma-separated sections: startup, steps, floor, reference, parts, growth.
+        output: write the result to this JSON file too (-o).
+        json: print JSON.
+    """
+    from .bench.bench import bench as measure
+    from .bench.bench import show
+
+    result = measure(quick, only, Path(output) if output else None)
+    print_json(result) if json else show(result)
+
+
 def cuts(
     model: str,
     classes: int = 10,
@@ -388,6 +404,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "methods": methods,
     "models": models,
     "cuts": cuts,
+    "bench": bench,
 }
 
 
