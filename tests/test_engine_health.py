@@ -204,10 +204,11 @@ def test_clipping(format: Any) -> None:
 
 
 @pytest.mark.slow
-def test_compiled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [True, "reduce-overhead"])
+def test_compiled(tmp_path: Path, how: Any) -> None:
     options = {"method": "Baseline", "model": "resnet8", "batch": 25}
     train(recipe(**options), tmp_path / "eager")
-    train(recipe(**options, compile=True), tmp_path / "compiled")
+    train(recipe(**options, compile=how), tmp_path / "compiled")
     for compiled, eager in zip(_terms(tmp_path / "compiled"), _terms(tmp_path / "eager"), strict=True):
         assert compiled == pytest.approx(eager, rel=1e-3)
 

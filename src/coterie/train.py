@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from .allocator import keep_freed_memory
 from .checkpoint import State
 from .data.draws import order
 from .distributed import join, synchronise_batch_norm
@@ -25,6 +26,7 @@ from .signals import Signals
 
 def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
     """Train what the recipe says into a run directory, or go on where that directory's run stopped."""
+    keep_freed_memory()
     with (
         join(recipe.torch_device()) as world,
         closing(Run(out)) as run,
@@ -43,7 +45,7 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
         precision, watch = Precision(device, recipe.precision, recipe.clip_norm), Watch(device)
         state = State(method, optimizer, rates, precision, watch)
         if recipe.compile:
-            method.compile()
+            method.compile(**({} if recipe.compile is True else {"mode": recipe.compile}))
         saved = world.first(partial(run.open, recipe, world.size))  # all that could be refused has been
         if saved is not None:
             state.restore(saved, world)
@@ -69,6 +71,8 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
                 for pieces in steps:
                     world.seed(recipe.seed, state.step)
                     lr = rates.set(state.step)
+                    if recipe.compile == "reduce-overhead":
+                        torch.compiler.cudagraph_mark_step_begin()  # what the last step's graphs wrote is free
                     for piece in pieces:
                         views, labels = next(stream)
                         with world.exchange(forward, now=piece is pieces[-1]):

@@ -13,7 +13,7 @@ __all__ = ["densenet40_12"]
 def preactivated(inputs: int, outputs: int, size: int) -> list[nn.Module]:
     """Batch-norm, ReLU, convolution."""
     conv = nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False)
-    return [nn.BatchNorm2d(inputs), nn.ReLU(), conv]
+    return [nn.BatchNorm2d(inputs), nn.ReLU(inplace=True), conv]
 
 
 class DenseLayer(nn.Sequential):
@@ -40,7 +40,7 @@ class DenseNet(nn.Module):
         self.block2, width = self._block(width, growth, layers)
         self.transition2, width = self._transition(width)
         self.block3, width = self._block(width, growth, layers)
-        self.norm = nn.Sequential(nn.BatchNorm2d(width), nn.ReLU())
+        self.norm = nn.Sequential(nn.BatchNorm2d(width), nn.ReLU(inplace=True))
         self.fc = nn.Linear(width, num_classes)
         initialise(self)
 

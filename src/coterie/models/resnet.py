@@ -35,7 +35,7 @@ class Residual(nn.Module):
             self.shortcut = nn.Sequential(*convolution(inputs, outputs, 1, stride))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.body(x) + self.shortcut(x))
+        return F.relu_(self.body(x).add_(self.shortcut(x)))
 
 
 def convolution(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
@@ -46,14 +46,19 @@ def convolution(inputs: int, outputs: int, size: int, stride: int = 1, groups: i
 
 def basic(inputs: int, outputs: int, stride: int) -> Residual:
     """Two 3x3 convolutions."""
-    layers = [*convolution(inputs, outputs, 3, stride), nn.ReLU(), *convolution(outputs, outputs, 3)]
+    layers = [*convolution(inputs, outputs, 3, stride), nn.ReLU(inplace=True), *convolution(outputs, outputs, 3)]
     return Residual(nn.Sequential(*layers), inputs, outputs, stride)
 
 
 def bottleneck(inputs: int, outputs: int, stride: int, inner: float, groups: int = 1) -> Residual:
     """1x1 to `inner` times the output's width, 3x3 with the stride, 1x1."""
     width = int(inner * outputs)
-    layers = [*convolution(inputs, width, 1), nn.ReLU(), *convolution(width, width, 3, stride, groups), nn.ReLU()]
+    layers = [
+        *convolution(inputs, width, 1),
+        nn.ReLU(inplace=True),
+        *convolution(width, width, 3, stride, groups),
+        nn.ReLU(inplace=True),
+    ]
     return Residual(nn.Sequential(*layers, *convolution(width, outputs, 1)), inputs, outputs, stride)
 
 
@@ -72,7 +77,7 @@ class ResNet(nn.Module):
         in_channels: int,
     ) -> None:
         super().__init__()
-        self.stem = nn.Sequential(*convolution(in_channels, stem, 3), nn.ReLU())
+        self.stem = nn.Sequential(*convolution(in_channels, stem, 3), nn.ReLU(inplace=True))
         self.stage1 = self._stage(block, stem, width, 1, blocks)
         self.stage2 = self._stage(block, width, 2 * width, 2, blocks)
         self.stage3 = self._stage(block, 2 * width, 4 * width, 2, blocks)
