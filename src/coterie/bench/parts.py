@@ -153,7 +153,7 @@ def _evaluation(size: Size) -> dict[str, Any]:
     """Every score of the plain network, against its forward pass over the same images."""
     torch.manual_seed(0)
     method, where = made("Baseline", size), device()
-    batches = [(images, labels) for (images,), labels in (inputs(1, 250, size) for _ in range(4))]
+    batches = [(images, labels) for (images,), labels in (inputs(1, 2 * size.batch, size) for _ in range(4))]
     network = copy.deepcopy(method.net.peers[0]).eval()
 
     @torch.no_grad()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import models
+from ..allocator import keep_freed_memory
 from ..cuts import Cut, list_cuts
 from ..methods import Method, available
 from ..peers import PeerNet
@@ -46,7 +47,11 @@ def made(
     make: Callable[[], nn.Module] | None = None,
     recompute: bool = False,
 ) -> Method:
-    """A row's method, ready to train; with another number of peers or another network if these are given."""
+    """A row's method, ready to train, in a process set up as the engine does.
+
+    With another number of peers or another network if these are given.
+    """
+    keep_freed_memory()
     name, options = ROWS[row]
     cls: Any = available()[name]
     make = make or models.factory(size.model, size.classes, size.shape[0])
