@@ -3,8 +3,8 @@
     coterie bench -o benchmarks/results/bench.json
     python benchmarks/draw_bench.py [benchmarks/results/bench.json] [docs/performance.md]
 
-The tables replace what stands between `<!-- coterie bench -->` and `<!-- end -->`; the charts, bench_methods.svg and
-bench_peers.svg, are written beside the document.
+The tables replace what stands between `<!-- coterie bench -->` and `<!-- end -->`; the charts,
+bench_methods.svg and bench_peers.svg, are written beside the document.
 """
 
 from __future__ import annotations

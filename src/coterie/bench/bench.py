@@ -60,7 +60,9 @@ def show(result: dict[str, Any]) -> None:
     """The result as tables on the terminal."""
     console = Console(highlight=False)
     for table in tables(result):
-        console.print(terminal(table))
+        shown = terminal(table)
+        needed = Console(width=1000).measure(shown).maximum
+        Console(file=console.file, width=max(console.width, needed)).print(shown)  # never squeezed
         if table.note:
             console.print(table.note)
     console.print(about(result), soft_wrap=True)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..errors import Failure
 from .size import Size
 from .timing import once, quartiles
 
@@ -55,5 +56,5 @@ def python(arguments: list[str], **environment: str) -> str:
         env={**os.environ, "PYTHONPATH": path, **environment},
     )
     if done.returncode:
-        raise RuntimeError(f"{' '.join(arguments)} failed: {done.stderr.strip()[-1000:]}")
+        raise Failure(f"{' '.join(arguments)} failed: {done.stderr.strip()[-1000:]}")
     return done.stdout

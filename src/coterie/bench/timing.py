@@ -67,8 +67,8 @@ def in_turns(
     """
     seconds: dict[str, list[float]] = {name: [] for name in subjects}
     ratios: dict[str, list[float]] = {name: [] for name in subjects}
+    before = once(reference, clock)
     for turn in range(rounds + 1):
-        before = once(reference, clock)
         for name, run in subjects.items():
             taken = once(run, clock)
             after = once(reference, clock)
