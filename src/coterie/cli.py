@@ -20,7 +20,7 @@ def bench(quick: bool = False, only: str = "", output: str | None = None, json: 
     """Speed and memory on this machine, as ratios beside what they should be.
 
     Args:
-        quick: a small network and few turns: under two minutes instead of half an hour.
+        quick: a small network and few turns: under two minutes instead of a quarter of an hour.
         only: comma-separated sections: startup, steps, floor, reference, parts, growth.
         output: write the result to this JSON file too (-o).
         json: print JSON.

@@ -89,7 +89,7 @@ def _processes(size: Size) -> dict[str, Any]:
 
 def _trained(size: Size, processes: int) -> float:
     """Images per second of the second of two epochs of a real training."""
-    images = 4 * size.steps * size.batch
+    images = 2 * size.steps * size.batch
     start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
