@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+
+from .report import EVIL, Page
 
 # Results are the same to the bit only with the same number of threads, in this process and in those it starts.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -57,13 +60,13 @@ def coterie(*arguments: object, cwd: Path | None = None, **environment: str) -> 
     )
 
 
-def printed(*arguments: object, stdin: str = "") -> tuple[str, str]:
+def printed(*arguments: object, stdin: bytes = b"") -> tuple[str, str]:
     """What a command that succeeds writes to its standard output and error; runs in this process."""
     from coterie.cli import main
 
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        patch.setattr("sys.stdin", io.StringIO(stdin))
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         patch.setenv("COLUMNS", "200")
         main([str(argument) for argument in arguments])
     return out.getvalue(), err.getvalue()
@@ -125,9 +128,25 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from coterie.train import train
 
     root = tmp_path_factory.mktemp("runs")
-    data = {"class_path": "tests.test_report.hostile", "init_args": {"limit": 10}}
+    data = {"class_path": "tests.report.hostile", "init_args": {"limit": 10}}
     for method in ("Baseline", "PCL"):
         for seed in (0, 1):
             options = {"model": "resnet8", "epochs": 3, "batch": 50, "data": data, "method": method, "seed": seed}
             train(from_options(options), root / f"{method}-{seed}")
     return root
+
+
+@pytest.fixture
+def copied(trained: Path, tmp_path: Path) -> Path:
+    """The trained runs, to damage."""
+    return Path(shutil.copytree(trained, tmp_path / "runs"))
+
+
+@pytest.fixture(scope="session")
+def shown(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """The page of the trained runs."""
+    from coterie.report import page
+
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    page.write([trained], file, f"Title {EVIL}")
+    return Page(file.read_text())

@@ -1,4 +1,4 @@
-"""The formulas of methods.md once more, in plain NumPy and by loops: what the methods are tested against."""
+"""The formulas of pcl.md and methods.md once more, in plain NumPy: what the methods are tested against."""
 
 from __future__ import annotations
 

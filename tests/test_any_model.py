@@ -16,7 +16,7 @@ from coterie.costs import parameters
 from coterie.errors import InputError
 from coterie.finetune import start_equal
 
-from .conftest import TinyNet, refused
+from .conftest import TinyNet, printed, refused
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "own_model.py"
 
@@ -181,6 +181,24 @@ def test_pretrained_without_a_hub_is_one_clear_sentence(monkeypatch: pytest.Monk
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match=r"pretrained weights of timm:test_vit could not be had.*--init"):
         models.factory("timm:test_vit", 10, 3, {"pretrained": True})()
+
+
+def test_what_needs_no_starting_weights_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    from coterie.deploy.side_by_side import side_by_side
+    from coterie.experiments.estimate import measure
+    from coterie.recipe import from_options
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    data = {"class_path": "digits", "init_args": {"limit": 2}}
+    options = {"model": "timm:test_resnet", "model_options": {"pretrained": True}, "data": data, "batch": 10}
+    recipe = from_options({**options, "method": "Baseline", "epochs": 1})
+    assert measure(recipe, 1).step > 0
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # no onnx: torch says it as well
+    costs = side_by_side(recipe, recipe.build(fresh=False), seconds=0.01)
+    assert costs["plain"]["parameters"] == costs["student"]["parameters"]
+    assert "test_resnet" in printed("cuts", "timm:test_resnet", "--model_options.pretrained", "true", "--json")[0]
+    with pytest.raises(InputError, match="could not be had"):
+        recipe.build()
 
 
 def weights_file(folder: Path, classes: int = 5) -> tuple[Path, nn.Module]:

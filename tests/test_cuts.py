@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from coterie import models
+from coterie.bottlenecks import bottlenecks
 from coterie.costs import macs, parameters
 from coterie.cuts import default_cut, list_cuts
-from coterie.flow import bottlenecks
 
 from .conftest import TinyNet, coterie, refused
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -51,3 +52,20 @@ def test_the_method_in_contributing_is_a_method(monkeypatch: pytest.MonkeyPatch)
     terms["loss"].backward()
     assert set(terms) == {"loss", "ce_peers", "distil"}
     assert {"peer1", "peer3", "ensemble"} <= set(method.predictors())
+
+
+def test_imports_point_upwards_in_the_list_of_the_design() -> None:
+    """Every module is in the list of docs/design.md, and imports only from those above it."""
+    source = ROOT / "src" / "coterie"
+    listed = (ROOT / "docs" / "design.md").read_text().split("```")[1]
+    order = re.findall(r"(\w+)(?:\.py|/)", listed)
+    units = {file.relative_to(source).parts[0].removesuffix(".py") for file in source.rglob("*.py")}
+    assert sorted(order) == sorted(units - {"__init__", "__main__"})
+    for file in source.rglob("*.py"):
+        *folders, name = file.relative_to(source).parts
+        unit = (folders or [name.removesuffix(".py")])[0]
+        for node in ast.walk(ast.parse(file.read_text())) if unit in order else ():
+            if isinstance(node, ast.ImportFrom) and node.level == len(folders) + 1:  # from the package's root
+                names = [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
+                for imported in (name for name in names if name in order):
+                    assert order.index(imported) <= order.index(unit), f"{file}: imports {imported}, below it"

@@ -141,9 +141,10 @@ def _close(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> None:
             assert scores["nll"] == pytest.approx(other["predictors"][name]["nll"], rel=1e-4)
 
 
-def test_the_number_of_processes_may_change(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [1, 2])
+def test_the_number_of_processes_may_change(tmp_path: Path, every: int) -> None:
     """One process, stopped in mid-epoch; two, stopped; three to the end: the numbers of one from start to end."""
-    options = {"model_options": {"dropout": 0.0}}
+    options = {"model_options": {"dropout": 0.0}, "evaluate_every": every}
     train(recipe(**options), tmp_path / "whole")
     out = tmp_path / "out"
 

@@ -63,6 +63,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "accumulate": 2,
         "decay_norm_and_bias": False,
     },
+    "evaluated every second epoch": {"evaluate_every": 2},
     "fp16, batch-norm, clipped": {"model": "resnet8", "precision": "fp16", "clip_norm": 1.0, "batch": 40},
 }
 

@@ -60,7 +60,7 @@ def test_the_halves_are_disjoint_and_complete() -> None:
     fit, report = halves(797)
     assert sorted([*fit.tolist(), *report.tolist()]) == list(range(797))
     with pytest.raises(InputError, match="held-out"):
-        temperature(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))
+        halves(1)  # nothing would be left to report on
 
 
 def test_evaluate_shows_all_of_it(pcl_run: Path) -> None:

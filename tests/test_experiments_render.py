@@ -185,13 +185,27 @@ def test_dry_run_lists_runs_with_a_time(
 def test_the_report_shows_ours_beside_the_papers(out: Path, tmp_path: Path) -> None:
     assert beside_the_paper([tmp_path]) == []
     (section,) = beside_the_paper([out], {"toy": toy()})
-    table = next(t for t in section.tables if t.title.startswith("table4"))
-    assert table.columns[3] == "paper (CIFAR-10, ResNet32)"
+    table = next(t for t in section.tables if t.title.startswith("Table 4"))
+    assert table.columns[2] == "paper (CIFAR-10, ResNet32)"
     rows = {row[0].text: row for row in table.rows}
-    assert rows["Baseline"][1].value == pytest.approx(41.0) and rows["Baseline"][2].value == 3
-    assert rows["PCL"][1].value == pytest.approx(39.0) and rows["PCL"][3].text == "5.67 ± 0.12"
-    assert rows["PCL"][4].value == pytest.approx(-2.0) and rows["PCL"][5].value == pytest.approx(4.0)
+    assert rows["Baseline"][1].value == pytest.approx(41.0) and rows["Baseline"][5].value == 3
+    assert rows["PCL"][1].value == pytest.approx(39.0) and rows["PCL"][2].text == "5.67 ± 0.12"
+    assert rows["PCL"][3].value == pytest.approx(-2.0) and rows["PCL"][4].value == pytest.approx(4.0)
     assert rows["KD"][1].value is None
     assert "KD: seed 0 failed" in table.note and "missing" not in table.note
     page.write([out], tmp_path / "page.html", paper=[section])
     assert "Beside the paper" in (tmp_path / "page.html").read_text()
+
+
+def test_the_report_draws_the_figures_and_finds_results_below(out: Path, tmp_path: Path) -> None:
+    (section,) = beside_the_paper([out.parent], {"toy": toy()})
+    table = next(t for t in section.tables if t.title.startswith("Table 4"))
+    assert "The paper: PCL beats" in table.note
+    (figure,) = (f for f in section.figures if f.title.startswith("Fig. 3"))
+    assert "Backbone: 41 at" in figure.told and "+ L_pm (full): " in figure.told
+    (numbers,) = (t for t in section.tables if t.title.startswith("Fig. 3"))
+    assert "fluctuation to 3/4" in numbers.columns
+    (out / "protocol.json").write_text("[")  # damaged: the runs are shown all the same
+    assert beside_the_paper([out], {"toy": toy()}) == []
+    (out / "protocol.json").write_text("[]")
+    assert beside_the_paper([out], {"toy": toy()}) == []

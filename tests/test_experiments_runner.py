@@ -128,8 +128,8 @@ def test_a_damaged_run_is_said_moved_aside_and_done_anew(out: Path, reproduce: R
 
 def test_a_failed_run_is_told(tmp_path: Path, reproduce: Reproduce) -> None:
     code, text, error = reproduce(tmp_path / "out", "--seeds", 1, **{"optimizer.lr": -1.0})
-    assert code == 1 and "failed: ValueError: Invalid learning rate: -1.0" in error
-    assert "failed after 0 of 2 epochs: ValueError: Invalid learning rate" in text and "0/1" in text
+    assert code == 1 and "failed: --optimizer: Invalid learning rate: -1.0" in error
+    assert "failed after 0 of 2 epochs: --optimizer: Invalid learning rate" in text and "0/1" in text
 
 
 @pytest.mark.slow

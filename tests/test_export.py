@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
+import shutil
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,13 +16,18 @@ import yaml
 from torch import Tensor, nn
 
 from coterie import models
-from coterie.deploy.formats import load, writer
-from coterie.errors import InputError
+from coterie.cuts import default_cut
+from coterie.deploy.formats import WithPeers, load, writer
+from coterie.errors import Failure, InputError
 from coterie.export import compare, edge_inputs, export
+from coterie.methods.method import Ensemble
+from coterie.methods.pcl import PCL
+from coterie.peers import PeerNet
 from coterie.run import restored
 
 from .conftest import printed, refused, train
 from .deployables import lived_in, metadata
+from .test_predict import Bytes
 
 FORMATS = ("safetensors", "onnx", "pt2")
 TIMM = (
@@ -74,7 +82,7 @@ def test_what_a_file_says_about_itself(pcl_run: Path, shipped: Path) -> None:
     about = load(shipped / "student.onnx").metadata
     last = json.loads((pcl_run / "metrics.jsonl").read_text().splitlines()[-1])
     assert about.classes == [str(d) for d in range(10)] and about.shape == (1, 8, 8)
-    assert about.input["mean"] == [0.3053] and about.input["std"] == [0.376]
+    assert about.input["mean"] == [0.3056] and about.input["std"] == [0.3754]
     assert about.predictor == "mean1" and about.provenance["method"] == "PCL" and about.provenance["epochs"] == 5
     assert about.scores["error"] == last["predictors"]["mean1"]["error"]
     assert about.verified["max_difference"] < 1e-3 and about.verified["label_agreement"] == 1.0
@@ -123,6 +131,61 @@ def test_a_file_that_differs_is_refused_and_the_old_one_stays(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["student.safetensors", "student.safetensors.md"]
 
 
+def test_a_full_disk_is_a_sentence_and_the_old_file_stays(pcl_run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "student.safetensors"
+    file.write_bytes(b"old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(Failure, match="could not be written"):
+            export(pcl_run, "safetensors", output=file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [p.name for p in tmp_path.iterdir()] == ["student.safetensors"] and file.read_bytes() == b"old"
+
+
+class Single(Bytes):
+    """One test image, and a name of its own."""
+
+    classes = ["a, b", "\u0645\u06cc\u200c\u062e"]  # with a joiner, as Persian has it
+
+    def __init__(self, train: bool = True) -> None:
+        self.targets = [0, 1] * 4 if train else [1]
+
+
+def test_a_data_set_of_the_users_own_with_one_test_image(tmp_path: Path) -> None:
+    source = f"{__name__}.Single"
+    options = ["--method", "Baseline", "--model", "resnet8", "--epochs", 1, "--batch", 4]
+    printed("train", *options, "--data", source, "--out", tmp_path / "run")
+    done = export(tmp_path / "run", "pt2", output=tmp_path / "s.pt2")
+    loaded = load(done.file)
+    assert loaded.metadata.classes == Single.classes and loaded.metadata.provenance["data"] == "Single"
+    assert "datasets:\n- Single\n" in done.card.read_text()
+    assert loaded.run(torch.randn(5, 3, 8, 6))[0].shape == (5, 2)
+    assert json.loads(printed("evaluate", tmp_path / "run", "--json")[0])["data"] == "Single"
+
+
+def test_figures_of_other_weights_are_not_stored(pcl_run: Path, tmp_path: Path) -> None:
+    """A run that was stopped: its last figures may be older than its weights, or there may be none yet."""
+    run = tmp_path / "run"
+    shutil.copytree(pcl_run, run)
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("epochs: 5", "epochs: 9"))
+    (run / "metrics.jsonl").write_text("")
+    _, told = printed("export", run, "-o", tmp_path / "s")
+    assert "is not finished: 5 of 9 epochs" in told and load(tmp_path / "s").metadata.scores == {}
+
+
+def test_classes_that_changed_since_are_refused(pcl_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(pcl_run, run)
+    described = json.loads((run / "data.json").read_text())
+    described["classes"][3] = "drei"
+    (run / "data.json").write_text(json.dumps(described))
+    with pytest.raises(InputError, match="its classes differ"):
+        export(run, output=tmp_path / "s")
+
+
 def test_comparing_sees_not_a_number_and_shape() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
     images = [torch.randn(4, 1, 2, 2)]
@@ -136,6 +199,10 @@ def test_comparing_sees_not_a_number_and_shape() -> None:
     assert not nan["relative_difference"] <= nan["tolerance"]
     with pytest.raises(InputError, match="another shape"):
         compare(network, runs(lambda z: z[:, :2]), images)  # type: ignore[arg-type]
+    diverged = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    nn.init.constant_(diverged[1].weight, float("nan"))
+    with pytest.raises(InputError, match="network itself gives no numbers"):
+        compare(diverged, runs(lambda z: z), images)  # type: ignore[arg-type]
     shifted = compare(network, runs(lambda z: z.roll(1, 1)), images)  # type: ignore[arg-type]
     assert shifted["label_agreement"] == 0
 
@@ -156,15 +223,20 @@ def test_int8_is_smaller_and_its_accuracy_is_measured(pcl_run: Path, shipped: Pa
     # Measured again, with onnxruntime alone.
     recipe, _, _ = restored(pcl_run)
     session = onnxruntime.InferenceSession(str(done.file))
-    wrong = count = 0
+    wrong, count, nll = 0, 0, 0.0
     for images, labels in recipe.data.test_batches(100):
         logits = session.run(None, {"images": images.contiguous().numpy()})[0]
         assert (np.sort(logits)[:, -1] > np.sort(logits)[:, -2]).all()  # the last layer is not rounded to ties
         wrong += int((logits.argmax(1) != labels.numpy()).sum())
         count += len(labels)
+        nll += nn.functional.cross_entropy(torch.from_numpy(logits), labels, reduction="sum").item()
     about = load(done.file).metadata.quantized
     assert about is not None and about["test_images"] == count
     assert about["error_int8"] == pytest.approx(100 * wrong / count)
+    # The file's scores are its own, and another network's would be noticed.
+    assert load(done.file).metadata.scores["nll"] == pytest.approx(nll / count, rel=1e-6)
+    assert load(wide).metadata.scores["nll"] != pytest.approx(nll / count, rel=1e-5)
+    assert f"value: {round(1 - wrong / count, 6)}" in done.card.read_text()
     assert about["error_float32"] == pytest.approx(load(wide).metadata.scores["error"])
     assert done.metadata.verified["max_difference"] > 1e-3
     assert not list(tmp_path.glob(".*"))
@@ -199,6 +271,8 @@ def test_bad_requests(pcl_run: Path, tmp_path: Path) -> None:
         export(pcl_run, predictor="mean9")
     with pytest.raises(InputError, match="add --format onnx"):
         export(pcl_run, int8=True)
+    with pytest.raises(InputError, match="leave out --calibrate or --size"):
+        export(pcl_run, calibrated=True, size=16)
     with pytest.raises(InputError, match="in a directory that exists"):
         export(pcl_run, output=tmp_path / "none" / "a.onnx")
     with pytest.raises(InputError, match="not a run directory"):
@@ -263,8 +337,29 @@ def test_every_network_makes_the_round_trip(name: str, kind: str, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, "safetensors") for name in [*models.available(), *TIMM]),
+        *product(("vgg16", "densenet40_12", TIMM[0]), ("onnx", "pt2")),
+    ],
+)
+def test_every_ensemble_makes_the_round_trip(name: str, kind: str, tmp_path: Path) -> None:
+    shape = _shape(name)
+    make, example = models.factory(name, 7, 3), torch.randn(2, *shape)
+    cut = default_cut(make(), example)
+    network = WithPeers(Ensemble(PCL(PeerNet(make, 3, cut, example)))).eval()
+    lived_in(network)
+    told = {"method": "PCL", "options": {}, "peers": 3, "cut": cut}
+    put = writer(network, example, kind)  # type: ignore[arg-type]
+    put(tmp_path / "file", metadata(name, 7, shape, ensemble=told))
+    found = compare(network, load(tmp_path / "file"), [torch.randn(3, *shape)])
+    assert found["relative_difference"] <= found["tolerance"] and found["label_agreement"] == 1.0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["PCL", "Baseline"])
-def test_cifar_sized_runs_export(method: str, tmp_path: Path) -> None:
+def test_a_run_exports_in_every_format(method: str, tmp_path: Path) -> None:
     run = train(tmp_path / "run", "--method", method, "--model", "resnet20")
     for kind in FORMATS:
         printed("export", run, "--format", kind)

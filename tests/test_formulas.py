@@ -13,22 +13,10 @@ from coterie.losses import cross_entropy, distil, distil_others, ramp_up
 from coterie.mean import phi
 
 from .conftest import TinyNet
+from .reference import ce as np_ce
+from .reference import kl
 
 T = 3.0
-
-
-def softmax(z: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-    e = np.exp(z / temperature - (z / temperature).max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
-
-
-def np_ce(z: np.ndarray, y: np.ndarray) -> float:
-    return float(np.mean([-math.log(softmax(z)[i, y[i]]) for i in range(len(y))]))
-
-
-def np_kl(teacher: np.ndarray, student: np.ndarray, temperature: float = T) -> float:
-    p, q = softmax(teacher, temperature), softmax(student, temperature)
-    return float(np.mean(np.sum(p * np.log(p / q), axis=1)))
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 4])
@@ -38,10 +26,10 @@ def test_loss_functions(m: int) -> None:
     y = rng.integers(0, 7, 6)
     ce = cross_entropy(torch.tensor(z), torch.tensor(y))
     assert ce.tolist() == pytest.approx([np_ce(z[j], y) for j in range(m)])
-    kl = distil(torch.tensor(single), torch.tensor(z), T)
-    assert kl.tolist() == pytest.approx([T**2 * np_kl(single, z[j]) for j in range(m)])
-    others = sum(np_kl(teachers[k], z[j]) for j in range(m) for k in range(m) if k != j)
-    expected = T**2 / (m - 1) * others if m > 1 else 0.0
+    found = distil(torch.tensor(single), torch.tensor(z), T)
+    assert found.tolist() == pytest.approx([kl(single, z[j], T) for j in range(m)])
+    others = sum(kl(teachers[k], z[j], T) for j in range(m) for k in range(m) if k != j)
+    expected = others / (m - 1) if m > 1 else 0.0
     assert float(distil_others(torch.tensor(teachers), torch.tensor(z), T)) == pytest.approx(expected)
 
 
@@ -71,11 +59,10 @@ def test_pcl_terms(m: int, epoch: int) -> None:
     expected = {
         "ce_peers": sum(np_ce(z[j], y.numpy()) for j in range(m)),
         "ce_ensemble": np_ce(z_t, y.numpy()),
-        "distil_ensemble": w * T**2 * sum(np_kl(z_t, z[j]) for j in range(m)),
+        "distil_ensemble": w * sum(kl(z_t, z[j], T) for j in range(m)),
         "distil_mean": w
-        * T**2
         / max(m - 1, 1)
-        * sum(np_kl(z_mean[k], z[j]) for j in range(m) for k in range(m) if k != j),
+        * sum(kl(z_mean[k], z[j], T) for j in range(m) for k in range(m) if k != j),
     }
     assert set(terms) == {"loss", *expected}
     for name, value in expected.items():
@@ -113,6 +100,13 @@ def test_extreme_logits_stay_finite(dtype: torch.dtype) -> None:
     )
     loss.backward()
     assert loss.dtype == torch.float32 and torch.isfinite(loss) and torch.isfinite(z.grad).all()
+
+
+def test_half_precision_is_widened_before_the_temperature_divides() -> None:
+    """Dividing first rounds the logits once more, and overflows below T = 1."""
+    z, t = (10 * torch.randn(5, 7)).half(), (1e4 * torch.randn(5, 7)).half()
+    for temperature in (T, 0.1):
+        assert torch.equal(distil(t, z, temperature), distil(t.float(), z.float(), temperature))
 
 
 def test_kl_is_averaged_over_the_batch_not_over_the_classes() -> None:

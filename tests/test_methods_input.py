@@ -104,6 +104,12 @@ def test_recipes_that_make_no_sense(options: dict[str, object], sentence: str) -
         recipe.from_options({"model": "resnet8", **options}).build()
 
 
+@pytest.mark.parametrize("name", ["Baseline", "DML", "PCL"])
+def test_no_cut_may_always_be_asked_for(name: str) -> None:
+    net = recipe.from_options({"model": "resnet8", "method": name, "cut": "none"}).build().net
+    assert net.split is None and net.size == (1 if name == "Baseline" else 3)
+
+
 def test_refusals_as_users_see_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "out")
     for arguments, sentence in (

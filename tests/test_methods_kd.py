@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,19 @@ def test_a_file_of_weights(run: Path) -> None:
     assert method._teacher.network is not None
 
 
+def test_a_teacher_whose_weights_depend_on_the_image_size(tmp_path: Path) -> None:
+    """A transformer's position embedding is one of its weights; what it started from is not asked for again."""
+    vit = models.factory("timm:test_vit", 10, 1, size=(32, 32))()
+    save_file(vit.state_dict(), tmp_path / "student.safetensors")
+    (tmp_path / "config.yaml").write_text("model: timm:test_vit\nmodel_options: {pretrained: true}\n")
+    student = PeerNet(models.factory("resnet8", 10, 1), 1, example=torch.randn(2, 1, 32, 32))
+    method = coterie.KD(student, str(tmp_path))
+    method.prepare()
+    images = torch.randn(2, 1, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(method._teacher.network(images), vit.eval()(images))
+
+
 def test_a_module_is_copied_and_frozen() -> None:
     own = TinyNet(width=12)
     method = coterie.KD(PeerNet(TinyNet, 1), own)
@@ -119,6 +133,19 @@ def test_a_teacher_with_other_classes(tmp_path: Path) -> None:
     assert "stem.0.weight has the shape" in refusal(colour, teacher_model="resnet14")
     with pytest.raises(InputError, match="The teacher knows 7 classes, the student 5"):
         coterie.KD(PeerNet(TinyNet, 1), TinyNet(classes=7)).prepare()
+
+
+def test_a_teacher_is_made_for_the_size_of_the_images(tmp_path: Path) -> None:
+    """As a vision transformer, whose position embeddings have the size of the images it was trained on."""
+    code = """
+        from torch import nn
+        def sized(num_classes, in_channels, img_size=224):
+            return nn.Sequential(nn.Flatten(), nn.Linear(in_channels * img_size**2, num_classes))
+    """
+    (tmp_path / "own.py").write_text(textwrap.dedent(code))
+    out = tmp_path / "teacher"
+    train(recipe.from_options({**SMALL, "method": "Baseline", "model": f"{tmp_path}/own.py:sized"}), out)
+    kd(out).build().prepare()
 
 
 def test_a_bad_teacher_is_refused_before_anything_is_written(tmp_path: Path) -> None:

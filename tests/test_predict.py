@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -69,7 +71,7 @@ def test_table_csv_and_names_from_the_standard_input(shipped: Path, digits: Path
     assert len(lines) == 10 and all(line.count(" %") == 2 and "apart" not in line for line in lines)
 
     names = f"{digits / 'odd'}\n\n{digits / 'even' / '00.png'}\n"
-    listed, _ = printed("predict", file, "-", "--csv", "--top", 2, stdin=names)
+    listed, _ = printed("predict", file, "-", "--csv", "--top", 2, stdin=names.encode())
     rows = list(csv.DictReader(io.StringIO(listed)))
     assert [Path(row["image"]).name for row in rows] == [*(f"{i:02}.png" for i in range(1, 20, 2)), "00.png"]
     assert float(rows[0]["probability1"]) >= float(rows[0]["probability2"]) >= 0
@@ -92,6 +94,35 @@ def test_bad_pictures_are_counted_and_the_others_go_on(shipped: Path, digits: Pa
     assert sentence.endswith("b.jpg cannot be read as a picture: not an image.")
     with pytest.raises(InputError, match=r"none\.png cannot be read as a picture: no such file or directory\."):
         images.decode(tmp_path / "none.png", 1)
+
+
+def test_odd_names(shipped: Path, digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too long, not UTF-8, of a pipe, of a folder that is closed; a picture where names are expected."""
+    file, good = shipped / "student.safetensors", digits / "even" / "00.png"
+    assert "file name too long" in refused("predict", file, "a" * 300)
+    assert "exclude each other" in refused("predict", file, good, "--json", "--csv")
+    odd = os.fsencode(tmp_path) + b"/\xff, 1.png"
+    shutil.copy(good, odd)
+    os.mkfifo(tmp_path / "waiting.png")
+    listed, told = printed("predict", file, "-", "--csv", "--top", 1, stdin=odd + b"\r\n-\n" + bytes(tmp_path))
+    rows = list(csv.reader(io.StringIO(listed.encode().decode())))
+    assert [Path(row[0]).name for row in rows] == ["image", "\ufffd, 1.png", "\ufffd, 1.png"]
+    assert "waiting.png cannot be read as a picture: not a file." in told
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(good.read_bytes())))
+    assert "one per line, not a picture itself" in refused("predict", file, "-")
+
+
+def test_a_folder_that_cannot_be_opened_is_told(digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = os.scandir
+
+    def closed(path: str) -> object:
+        if str(path).endswith("odd"):
+            raise PermissionError(13, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    found = list(find([str(digits)]))
+    assert len(found) == 11 and found[-1] == digits / "odd"
 
 
 def test_a_huge_picture_is_refused_before_it_is_decoded(tmp_path: Path) -> None:

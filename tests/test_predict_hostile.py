@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import pickle
 import struct
 import zipfile
@@ -133,6 +134,49 @@ def test_metadata_that_does_not_fit_the_network(good: dict[str, Path], tmp_path:
             list(predict(load(tmp_path / "m.onnx"), [str(tmp_path / "a.png")]))
 
 
+def test_a_graph_that_gives_nonsense(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper
+    from PIL import Image
+
+    Image.new("L", (8, 8)).save(tmp_path / "a.png")
+    images = helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", *SHAPE])
+
+    def predicted(outputs: dict[str, tuple[tuple[int, ...], float]], inputs: int = 1, text: bytes = b"") -> None:
+        nodes, told = [], []
+        for name, (shape, value) in outputs.items():
+            filled = helper.make_tensor(name, TensorProto.FLOAT, shape, [value] * math.prod(shape))
+            nodes.append(helper.make_node("Constant", [], [name], value=filled))
+            told.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+        graph = helper.make_graph(nodes, "nonsense", [images][:inputs], told)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        model.metadata_props.add(key="coterie", value=metadata("resnet8", 4, SHAPE).to_json())
+        content = model.SerializeToString().replace(b"class 0", text or b"class 0")
+        (tmp_path / "m.onnx").write_bytes(content)
+        list(predict(load(tmp_path / "m.onnx"), [str(tmp_path / "a.png")] * 2))
+
+    good = {"logits": ((2, 4), 1.0)}
+    predicted(good)
+    for wrong, sentence in (
+        ({"logits": ((1, 4), 1.0)}, r"gives an output of \(1, 4\)"),
+        ({"logits": ((2, 4), math.nan)}, "gives no numbers"),
+        ({**good, "peers": ((2,), 1.0)}, "its metadata is wrong"),
+        ({**good, "peers": ((2, 3, 4, 1), 1.0)}, "its metadata is wrong"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            predicted(wrong)
+    with pytest.raises(InputError, match="or it is damaged"):
+        predicted(good, inputs=0)
+    with pytest.raises(InputError, match="or it is damaged"):
+        predicted(good, text=b"\xff\xff\xff\xff\xff\xff\xff")
+
+
+def test_names_in_a_file_do_not_command_the_terminal(tmp_path: Path) -> None:
+    network = models.factory("resnet8", 4, 1)()
+    about = metadata("evil\x1b[31m\n.py:make", 4, SHAPE)
+    writer(network, torch.randn(2, *SHAPE), "safetensors")(tmp_path / "m", about)
+    assert "holds the weights of 'evil?[31m?.py:make'" in refused("predict", tmp_path / "m", tmp_path)
+
+
 def test_onnx_weights_in_other_files_are_not_read(good: dict[str, Path], tmp_path: Path) -> None:
     import onnx
 
@@ -158,6 +202,39 @@ def test_a_model_named_by_a_stranger_is_not_imported(
     writer(network, torch.randn(2, *SHAPE), "safetensors")(tmp_path / "e", about)
     with pytest.raises(InputError, match=r"method 'evil\.Method', which is not one of Coterie's"):
         load(tmp_path / "e")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("timm:resnet18", {"pretrained": True}),
+        ("timm:resnet18", {"checkpoint_path": "weights.pth"}),
+        ("torchvision:resnet18", {"weights": "DEFAULT"}),
+    ],
+)
+def test_a_file_fetches_and_reads_no_other_weights(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    network = models.factory(name, 1000, 3)()
+    about = metadata(name, 1000, (3, 32, 32))
+    about.model["options"] = options
+    writer(network, torch.randn(2, 3, 32, 32), "safetensors")(tmp_path / "m", about)
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(load(tmp_path / "m").run(images)[0], network.eval()(images))
+
+
+def test_options_of_an_ensemble_import_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "evil_teacher.py").write_text("open('ran', 'w')\nimport torch\nclass Net(torch.nn.Module): ...\n")
+    network = models.factory("resnet8", 4, 1)()
+    for options in ({"teacher": {"class_path": "evil_teacher.Net"}}, {"teacher": "evil_teacher.Net"}, {"a": 1}):
+        about = metadata(
+            "resnet8", 4, SHAPE, ensemble={"method": "KD", "options": options, "peers": 1, "cut": None}
+        )
+        writer(network, torch.randn(2, *SHAPE), "safetensors")(tmp_path / "m", about)
+        with pytest.raises(InputError, match=r"do not fit resnet8|cannot be made: .* argument 'a'"):
+            load(tmp_path / "m")
     assert not (tmp_path / "ran").exists()
 
 
@@ -251,3 +328,68 @@ def test_pickles_in_a_program(good: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r".*"):  # what torch itself does with the same file
         torch.export.load(tmp_path / "weight.pt2")
     assert marker.exists()
+
+
+def with_another_face(audited: bytes, hidden: bytes) -> bytes:
+    """One archive for two readers: torch's takes the directory of members where the end record says that it is,
+    Python's takes what stands right before the end record."""
+
+    def parts(archive: bytes) -> tuple[bytes, bytearray, int]:
+        end = archive.rindex(b"PK\5\6")
+        count, size, start = struct.unpack("<HII", archive[end + 10 : end + 20])
+        return archive[:start], bytearray(archive[start : start + size]), count
+
+    (front, directory, count), (back, other, _) = parts(audited), parts(hidden)
+    shift, place = len(directory) + len(back), 0
+    while place < len(other):
+        last, (name, extra) = place, struct.unpack("<HH", other[place + 28 : place + 32])
+        (offset,) = struct.unpack("<I", other[place + 42 : place + 46])
+        # Python adds how far the directory it found is from where the record says.
+        struct.pack_into("<I", other, place + 42, len(front) + len(directory) + offset - shift)
+        place += 46 + name + extra
+    padding = len(directory) - len(other)  # both of one size: the last member gets a comment
+    struct.pack_into("<H", other, last + 32, padding)
+    end = struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, count, count, len(directory), len(front), 0)
+    return front + bytes(directory) + back + bytes(other) + b" " * padding + end
+
+
+def test_an_archive_that_shows_two_faces(good: dict[str, Path], tmp_path: Path) -> None:
+    """What is audited cannot be loaded, so torch.export.load would take the other face for an old file."""
+    marker, bomb = tmp_path / "ran", io.BytesIO()
+    torch.save(Bomb(marker), bomb)
+    program = b""
+
+    def misfit(name: str, data: bytes) -> bytes:
+        nonlocal program
+        program = data if name == "models/model.json" else program
+        if name != "data/weights/model_weights_config.json":
+            return data
+        config = json.loads(data)
+        next(iter(config["config"].values()))["tensor_meta"]["sizes"][0] = {"as_int": 10**6}
+        return json.dumps(config).encode()
+
+    repack(good["pt2"], tmp_path / "misfit.pt2", misfit)
+    version = json.loads(program)["schema_version"]
+    with zipfile.ZipFile(tmp_path / "old.pt2", "w") as old:
+        old.writestr("version", f"{version['major']}.{version['minor']}")
+        old.writestr("serialized_exported_program.json", program)
+        for name in ("state_dict", "constants", "example_inputs"):
+            old.writestr(f"serialized_{name}.pt", bomb.getvalue())
+    both = with_another_face((tmp_path / "misfit.pt2").read_bytes(), (tmp_path / "old.pt2").read_bytes())
+    (tmp_path / "both.pt2").write_bytes(both)
+    with pytest.raises(InputError, match="is damaged"):
+        load(tmp_path / "both.pt2")
+    assert not marker.exists()
+    with pytest.raises(Exception, match=r".*"):
+        torch.export.load(tmp_path / "both.pt2")
+    assert marker.exists()  # it would have
+
+
+def test_an_archive_that_unpacks_to_more_than_it_is(good: dict[str, Path], tmp_path: Path) -> None:
+    with zipfile.ZipFile(good["pt2"]) as old, zipfile.ZipFile(tmp_path / "b.pt2", "w") as new:
+        for name in old.namelist():
+            packed = zipfile.ZIP_DEFLATED if name.endswith("models/model.json") else zipfile.ZIP_STORED
+            data = old.read(name)
+            new.writestr(name, data + b" " * 10**7 if packed else data, packed)
+    with pytest.raises(InputError, match="would unpack to more than its own size"):
+        load(tmp_path / "b.pt2")

@@ -14,7 +14,7 @@ import pytest
 from coterie.report import page
 
 from .browser import Browser, found
-from .test_report import EVIL, records
+from .report import EVIL, records
 
 pytestmark = pytest.mark.skipif(not found(), reason="chromium and chromedriver are not installed")
 
@@ -47,9 +47,17 @@ def test_no_console_errors_no_network_no_overflow(browser: Browser, file: Path, 
     beyond = """return [...document.querySelectorAll("body *")].filter(e => !e.closest(".scroll, svg, #tip")
       && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.tagName + ' ' + e.className)"""
     assert browser.run(beyond) == []
+    cut = """return [...document.querySelectorAll("caption")].filter(
+      c => c.getBoundingClientRect().right > innerWidth).map(c => c.textContent)"""
+    assert browser.run(cut) == []  # the names of wide tables are read without scrolling
     small = """return Math.min(...[...document.querySelectorAll("svg.chart")].map(svg => parseFloat(
       getComputedStyle(svg.querySelector("text")).fontSize) * svg.getBoundingClientRect().width / 560))"""
     assert browser.run(small) > 9  # pixels, of the labels in the charts
+    crossed = """return [...document.querySelectorAll("svg.chart")].filter(svg => {
+      const up = svg.querySelector("text.label[transform]").getBoundingClientRect();
+      return [...svg.querySelectorAll("text:not(.label)")].some(t => t.getBoundingClientRect().left < up.right);
+    }).map(svg => svg.ariaLabel)"""
+    assert browser.run(crossed) == []  # an axis is not written over its numbers
 
 
 CONTRAST = """
@@ -135,6 +143,25 @@ def test_hovering_and_arrow_keys_tell_the_values(browser: Browser, file: Path, t
     browser.run("document.querySelector('figure svg.chart').focus()")
     browser.devtools("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft", code="ArrowLeft")
     assert f"PCL: {mean(2):.4g}" in browser.run(tip).split("\n")
+
+
+def test_a_click_and_a_tap_tell_the_values_where_they_are(browser: Browser, file: Path) -> None:
+    tip = "return document.getElementById('tip').hidden ? '' : document.getElementById('tip').innerText"
+    where = """const svg = document.querySelector("figure svg.chart"); svg.scrollIntoView({block: "center"});
+      return svg.getBoundingClientRect().toJSON()"""
+    browser.open(file)
+    box: dict[str, Any] = browser.run(where)
+    x, y = box["x"] + box["width"] * 0.14, box["y"] + box["height"] / 2
+    browser.move(x, y)
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.devtools("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+    assert browser.run(tip).startswith("epoch 1\n")  # not the last one, though the click gave it the focus
+    browser.open(file, 360)
+    box = browser.run(where)
+    point = {"x": box["x"] + box["width"] * 0.14, "y": box["y"] + box["height"] / 2}
+    browser.devtools("Input.dispatchTouchEvent", type="touchStart", touchPoints=[point])
+    browser.devtools("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+    assert browser.run(tip).startswith("epoch 1\n")  # stays when the finger is gone
 
 
 def test_charts_have_accessible_names_and_descriptions(browser: Browser, file: Path) -> None:

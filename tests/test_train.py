@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from safetensors.torch import load_file
 
 import coterie
 from coterie.arguments import parse
+from coterie.errors import InputError
 from coterie.evaluate import evaluate
 from coterie.models import factory
 from coterie.recipe import Recipe, batches, from_options, parser
@@ -84,9 +86,28 @@ def test_ramp_up_and_horizon_follow_the_length_of_the_training_unless_given() ->
     assert made.config["method"]["init_args"]["ramp_up"] == pytest.approx(8.0)  # and the run's file says so
     given = recipe(epochs=30, method={"class_path": "PCL", "init_args": {"ramp_up": 80, "beta": 0.999}}).build()
     assert (given.ramp_up, given.mean.beta) == (80, 0.999)
+    mutual = {"class_path": "PCL", "init_args": {"peer_teacher": "mutual", "beta": 0.5}}
+    assert recipe(method=mutual, ema=True).build().mean.beta == 0.5  # also where only --ema keeps averages
     paper = from_options({})  # the defaults are the paper's protocol, at CIFAR's 50,000 images
     steps = paper.epochs * len(batches(50000, paper.batch))
     assert steps == 117300 and 1 - 1 / (paper.ema_horizon * steps) == pytest.approx(0.999)
+
+
+class Passing(coterie.PCL):
+    """A user's own variant, which passes on what it does not know.
+
+    Args:
+        net: the peers.
+        own: its own option.
+    """
+
+    def __init__(self, net: coterie.PeerNet, own: float = 1.0, **options: Any) -> None:
+        super().__init__(net, **options)
+
+
+def test_a_subclass_that_passes_options_on_follows_the_length_too() -> None:
+    own, ours = (recipe(epochs=30, method=name).build() for name in ("tests.test_train.Passing", "PCL"))
+    assert (own.ramp_up, own.mean.beta) == (ours.ramp_up, ours.mean.beta)
 
 
 def test_the_same_seed_twice_gives_the_same_run(tmp_path: Path) -> None:
@@ -192,6 +213,34 @@ def test_short_names_mean_our_methods_whatever_else_is_called_so() -> None:
     assert parse(made, ["--method=PCL"]).method.class_path == "coterie.PCL"
     del twin
     gc.collect()  # for the tests that follow
+
+
+def test_a_run_from_before_an_option_existed_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train(recipe(epochs=1), out)
+    old = yaml.safe_load((out / "config.yaml").read_text())
+    del old["evaluate_every"]
+    (out / "config.yaml").write_text(yaml.safe_dump(old))
+    train(recipe(epochs=1), out)  # the option's default is what that run had
+    (out / "config.yaml").write_text(yaml.safe_dump(old))
+    with pytest.raises(InputError, match="evaluate_every was 1, is 2"):
+        train(recipe(epochs=1, evaluate_every=2), out)
+
+
+@pytest.mark.parametrize(
+    ("words", "compiled"),
+    [
+        (["--compile"], True),
+        (["--compile", "--ema"], True),
+        (["--compile", "reduce-overhead"], "reduce-overhead"),
+        (["--compile=false"], False),
+        (["--compile", "no"], False),
+        (["--ema", "--seed", "1"], False),
+    ],
+)
+def test_a_switch_may_stand_alone(words: list[str], compiled: bool | str) -> None:
+    found = parse(parser(), words)
+    assert found.compile == compiled and found.ema == ("--ema" in words)
 
 
 def test_rarer_evaluations_change_nothing_but_the_records(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from jsonargparse import ArgumentParser, Namespace
 
@@ -42,25 +42,31 @@ def parse_object(parser: ArgumentParser, options: dict[str, Any], defaults: bool
 
 
 def _normalise(parser: ArgumentParser, arguments: list[str]) -> list[str]:
-    switches = {
-        flag
-        for action in parser._actions
-        if getattr(action, "_typehint", None) is bool
-        for flag in action.option_strings
-    }
-    found: list[str] = []
+    switches, found = _switches(parser), list[str]()
     for i, argument in enumerate(arguments):
         if argument.startswith("--"):
             name, equals, value = argument.partition("=")
             argument = name.replace("-", "_").replace("__", "--", 1) + equals + value
             following = arguments[i + 1] if i + 1 < len(arguments) else "--"
-            if argument in switches and following.lower() not in ("true", "false", "yes", "no"):
+            if argument in switches and following.lower() not in switches[argument]:
                 argument += "=true"
         if argument.startswith("--method="):
             argument = "--method=" + full_name(argument.removeprefix("--method="))
         elif found and found[-1] == "--method":
             argument = full_name(argument)
         found.append(argument)
+    return found
+
+
+def _switches(parser: ArgumentParser) -> dict[str, set[str]]:
+    """The options that mean true where they stand alone, with the words that may follow them."""
+    found: dict[str, set[str]] = {}
+    for action in parser._actions:
+        kind = getattr(action, "_typehint", None)
+        kinds = get_args(kind) or (kind,)
+        if bool in kinds:  # perhaps beside a Literal
+            words = {"true", "false", "yes", "no", *(word for k in kinds for word in get_args(k))}
+            found |= dict.fromkeys(action.option_strings, words)
     return found
 
 
@@ -88,9 +94,11 @@ def _explain(parser: ArgumentParser, message: str) -> InputError:
         path = re.search(r"class_path='?\\?'?([\w.]+)|class_path '([\w.]+)'", message)
         accepted = [f"{option}.{name}" for name in _accepted(path[1] or path[2])] if path else options
         return unknown("option", f"{option}.{match[1]}" if path else f"--{match[1]}", accepted)
-    if match := re.search(r"arguments are required: ([\w, ]+)\. Got value", message):  # of a class
+    if match := re.search(r"arguments are required: ([\w, ]+)(?:\. Got value|\n)", message):  # of a class
         missing = ", ".join(f"{option}.{name}" for name in match[1].split(", "))
-        return InputError(f"{missing} is missing: see `coterie methods`.")
+        return InputError(f"{missing} is missing: `{option}.help NAME` says what it is.")
+    if "Unexpected config" in message:
+        return InputError("--config names a file that holds no options: it wants lines such as `epochs: 30`.")
     if match := re.search(r"(?:required: |[Kk]ey \"?)([\w.]+)\"?(?: is required|$)", message):
         return InputError(f"{match[1]} is missing: see --help.")
     others = re.findall(r"Import path.* does not correspond to a subclass of (\w+)", message)
@@ -117,7 +125,8 @@ def _explain(parser: ArgumentParser, message: str) -> InputError:
 def _plain(kind: str) -> str:
     """A type as a person would say it."""
     names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "NoneType": ""}
-    if match := re.fullmatch(r"<class '(\w+)'>", kind):
+    names |= {"Sequence": "a list such as [a, b]", "dict": "a mapping such as '{a: 1}'"}
+    if match := re.fullmatch(r"<class '(?:\w+\.)*(\w+)'>", kind):
         return names.get(match[1], match[1])
     if match := re.fullmatch(r"(?:typing\.)?Literal\[(.*)\]", kind):
         return "one of " + match[1].replace("'", "")
@@ -130,7 +139,7 @@ def _known(parser: ArgumentParser, key: str) -> list[str]:
 
     action: Any = next(a for a in parser._actions if a.dest == key)
     paths = [p for p in get_all_subclass_paths(action._typehint) if not p.startswith("torch.utils.data")]
-    bases = ("Method", "Data", "InMemory", "Loaded", "Cifar", "Schedule")
+    bases = ("Method", "Data", "InMemory", "Loaded", "Cifar", "Schedule", "LRScheduler")
     return sorted(name for name in (path.rpartition(".")[2] for path in paths) if name not in bases)
 
 

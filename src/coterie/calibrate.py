@@ -16,8 +16,6 @@ def temperature(logits: Tensor, labels: Tensor) -> float:
 
     The loss is convex in 1/T, so unimodal in log T.
     """
-    if len(labels) == 0:
-        raise InputError("Calibration needs held-out images: the test set is too small to be halved.")
     logits = logits.double()
 
     def loss(log_t: float) -> float:
@@ -40,5 +38,7 @@ def temperature(logits: Tensor, labels: Tensor) -> float:
 
 def halves(count: int) -> tuple[Tensor, Tensor]:
     """The held-out images to fit on (every second test image), and the others, to report on."""
+    if count < 2:
+        raise InputError("Calibration needs held-out images: the test set is too small to be halved.")
     index = torch.arange(count)
     return index[::2], index[1::2]

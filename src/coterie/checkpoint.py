@@ -13,7 +13,7 @@ import torch
 from . import __version__
 from .distributed import World
 from .durable import replacing
-from .errors import Failure, InputError, warn
+from .errors import Failure, InputError, reason, warn
 from .health import Watch
 from .methods import Method
 from .precision import Precision
@@ -69,7 +69,9 @@ class State:
             self.method.load_state_dict(saved["method"])
             self.optimizer.load_state_dict(saved["optimizer"])
         except (RuntimeError, ValueError) as error:
-            raise InputError(f"The checkpoint does not fit this code's network or optimiser: {error}") from error
+            raise InputError(
+                f"The checkpoint does not fit this code's network or optimiser: {reason(error)}"
+            ) from error
         self.rates.load_state_dict(saved["rates"])
         self.precision.load_state_dict(saved["precision"])
         self.watch.load_state_dict(saved["watch"], world.rank, world.size)

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .bottlenecks import bottlenecks
 from .costs import macs_by_layer, parameters
 from .cutting import Split, Trace, branch_parameters, shared_parameters
 from .errors import InputError
-from .flow import bottlenecks
 from .peers import trace_logits
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .costs import parameters
+from .errors import InputError
 from .recipe import from_options
 from .report import page
 from .run import Run
@@ -39,6 +40,8 @@ ROWS = {
 
 def run(out: Path, seeds: int) -> None:
     """Train both, show the table, write the page and the student."""
+    if seeds < 1:
+        raise InputError(f"--seeds must be at least 1, not {seeds}.")
     console = Console()
     console.print(
         f"Training {COMMON['model']} on 400 handwritten digits, {seeds} times alone and {seeds} times with two "

@@ -24,7 +24,7 @@ def replacing(file: Path, keep: Path | None = None) -> Iterator[Path]:
     except OSError as error:
         raise Failure(
             f"{file} could not be written ({error.strerror or error}); what was there before is intact: "
-            "make room, and the same command continues."
+            "mend that, and the same command continues."
         ) from error
     finally:
         part.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+import unicodedata
 from collections.abc import Iterable
 
 
@@ -22,6 +23,16 @@ class Stopped(Exception):
 def warn(message: str) -> None:
     """Tell the user of something that does not stop the work."""
     print(f"coterie: warning: {message}", file=sys.stderr, flush=True)
+
+
+def reason(error: Exception) -> str:
+    """What an exception of somebody else's code says, on one line and not at any length."""
+    return " ".join(str(error).split())[:300] or "no reason given"
+
+
+def printable(text: str) -> str:
+    """The same without what could command a terminal or break a line: names come from files of strangers."""
+    return "".join("?" if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c for c in text)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:

@@ -177,7 +177,7 @@ def of_run(directory: Path, data: Data | None = None, calibrated: bool = False) 
     if calibrated:
         for name, found in calibrations(method, recipe.data, device, tested).items():
             result["predictors"][name]["calibrated"] = found
-    return {"run": str(directory), "data": type(tested).__name__, "epochs": epochs, **result}
+    return {"run": str(directory), "data": tested.title, "epochs": epochs, **result}
 
 
 def calibrations(
@@ -228,12 +228,12 @@ def _same_classes(trained: Data, other: Data) -> Data:
     other.load()
     if list(other.classes) != list(trained.classes):
         raise InputError(
-            f"{type(other).__name__} has other classes than the run's {type(trained).__name__}: "
+            f"{other.title} has other classes than the run's {trained.title}: "
             f"{_few(other.classes)} instead of {_few(trained.classes)}."
         )
     if other.shape != trained.shape:
         raise InputError(
-            f"{type(other).__name__} has images of {'x'.join(map(str, other.shape))}, but the run was trained on "
+            f"{other.title} has images of {'x'.join(map(str, other.shape))}, but the run was trained on "
             f"{'x'.join(map(str, trained.shape))}."
         )
     return other

@@ -22,7 +22,7 @@ from .deploy.formats import Format, Loaded, WithPeers, load, need_onnx, writer
 from .deploy.metadata import Metadata, from_json
 from .deploy.quantise import IMAGES, quantise, set_metadata
 from .durable import replacing, write
-from .errors import InputError, unknown
+from .errors import InputError, reason, unknown, warn
 from .evaluate import Scores, calibrations
 from .methods import Method
 from .methods.method import Ensemble
@@ -59,6 +59,8 @@ def export(
     size: int | None = None,
 ) -> Exported:
     """Write a predictor of a run as a file, verified in the runtime that will load it."""
+    if calibrated and size is not None:
+        raise InputError("A temperature is fit on images of the run's own size: leave out --calibrate or --size.")
     if int8 and kind != "onnx":
         raise InputError("--quantize int8 is for ONNX: add --format onnx.")
     if kind == "onnx":
@@ -81,7 +83,7 @@ def export(
         raise InputError(f"{file} cannot be written: name a file in a directory that exists.")
     images = list(_inputs(recipe.data, metadata))
     with _refusing(metadata):
-        put = writer(network, images[0][:2], kind)
+        put = writer(network, images[0][:1].repeat(2, 1, 1, 1), kind)  # of one alone, the batch would be fixed
     with replacing(file) as part:
         if int8:
             _quantised(put, network, part, recipe, metadata, images)
@@ -124,23 +126,26 @@ def _quantised(
     wide = part.with_name(part.name + ".float32")
     try:
         _verified(put, network, wide, metadata, images)
-        quantise(wide, part, _calibration_images(recipe, metadata))
+        with _refusing(metadata):
+            quantise(wide, part, _calibration_images(recipe, metadata))
         set_metadata(part, metadata)
-        before = _error(load(wide), recipe.data, metadata)
-        after = _error(load(part), recipe.data, metadata)
+        before = _scores(load(wide), recipe.data, metadata)
+        after = _scores(load(part), recipe.data, metadata)
     finally:
         wide.unlink(missing_ok=True)
     metadata.quantized = {
         "calibration_images": min(IMAGES, recipe.data.train_size),
-        "test_images": before[1],
-        "error_float32": before[0],
-        "error_int8": after[0],
+        "test_images": after.count,
+        "error_float32": before.result()["error"],
+        "error_int8": after.result()["error"],
     }
+    metadata.scores |= {"split": "test", **after.result()}  # of this file, not of what it was made from
     # int8 has learnt the ranges of real images: inputs far outside of them are cut off.
     metadata.verified = compare(network, load(part), images, edges=False)
-    if after[0] - before[0] > MOST_LOST:
+    was, now = metadata.quantized["error_float32"], metadata.quantized["error_int8"]
+    if now - was > MOST_LOST:
         raise InputError(
-            f"int8 raises the error from {before[0]:.2f} to {after[0]:.2f} %: this network does not survive it, "
+            f"int8 raises the error from {was:.2f} to {now:.2f} %: this network does not survive it, "
             "export it without --quantize; nothing was replaced."
         )
     set_metadata(part, metadata)
@@ -157,6 +162,10 @@ def compare(network: nn.Module, loaded: Loaded, images: list[Tensor], edges: boo
         with torch.no_grad():
             expected = network(batch)
         wanted, wanted_peers = expected if isinstance(expected, tuple) else (expected, None)
+        if i < len(images) and not wanted.isfinite().all():
+            raise InputError(
+                "The trained network itself gives no numbers (NaN or infinite); nothing was replaced."
+            )
         got, got_peers = loaded.run(batch)
         if got.shape != wanted.shape or (got_peers is None) != (wanted_peers is None):
             raise InputError("The exported file gives outputs of another shape; nothing was replaced.")
@@ -208,11 +217,11 @@ def _calibration_images(recipe: Recipe, metadata: Metadata) -> Iterator[Tensor]:
         yield _resized(views[0], metadata)
 
 
-def _error(loaded: Loaded, data: Data, metadata: Metadata) -> tuple[float, int]:
+def _scores(loaded: Loaded, data: Data, metadata: Metadata) -> Scores:
     scores = Scores()
     for images, labels in data.test_batches(64):
         scores.add(loaded.run(_resized(images, metadata))[0], labels)
-    return scores.result()["error"], scores.count
+    return scores
 
 
 def _metadata(
@@ -226,13 +235,17 @@ def _metadata(
         if preprocessing["resize"] is not None:
             preprocessing["resize"] = max(size, round(preprocessing["resize"] * size / min(preprocessing["size"])))
         preprocessing["size"] = [size, size]
-    last = run.metrics()[-1]
-    scores = {"split": last["split"], **last["predictors"].get(name, {})} if size is None else {}
+    scores: dict[str, Any] = {}
+    if epochs < recipe.epochs:  # the last figures there are may not be those of the weights there are
+        warn(f"{directory} is not finished: {epochs} of {recipe.epochs} epochs.")
+    elif size is None:
+        last = run.metrics()[-1]
+        scores = {"split": last["split"], **last["predictors"].get(name, {})}
     environment = json.loads((directory / "environment.json").read_text())
     kept = ("date", "commit", "coterie", "torch", "python", "processor")
     provenance = {
         "method": recipe.method_class.__name__,
-        "data": type(data).__name__,
+        "data": data.title,
         "epochs": epochs,
         "seed": recipe.seed,
         **{key: environment.get(key) for key in kept},
@@ -251,9 +264,7 @@ def _metadata(
     if len(names) > 1 and (number := re.fullmatch(r"(?:peer|mean)(\d+)", name)):
         names = [names[int(number[1]) - 1]]
     model = {"name": ",".join(names), "options": recipe.model_options}
-    return Metadata(
-        name, model, preprocessing, list(data.classes), ensemble, scores=dict(scores), provenance=provenance
-    )
+    return Metadata(name, model, preprocessing, list(data.classes), ensemble, scores=scores, provenance=provenance)
 
 
 @contextlib.contextmanager
@@ -264,6 +275,6 @@ def _refusing(metadata: Metadata) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:  # tracing runs the user's own forward method: it may raise anything
-        detail = " ".join(str(error).split())[:300]
         size = "x".join(map(str, metadata.shape))
-        raise InputError(f"{metadata.model['name']} cannot be exported for images of {size}: {detail}") from None
+        what = f"{metadata.model['name']} cannot be exported for images of {size}"
+        raise InputError(f"{what}: {reason(error)}") from None

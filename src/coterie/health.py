@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .distributed import Piece, World
-from .errors import Failure
+from .errors import Failure, InputError
 
 
 class _Seen(NamedTuple):
@@ -107,10 +107,16 @@ def memory(device: torch.device) -> int:
 
 
 @contextmanager
-def memory_advice(batch: int, precision: str) -> Iterator[None]:
-    """Where memory runs out, say what helps."""
+def advice(batch: int, precision: str) -> Iterator[None]:
+    """Where memory runs out, or batch-norm meets a single image, say what helps."""
     try:
         yield
+    except ValueError as error:
+        if "Expected more than 1 value per channel" not in str(error):
+            raise
+        raise InputError(
+            "Batch-norm cannot be trained with one image at a time: raise --batch, or lower --accumulate."
+        ) from error
     except (MemoryError, RuntimeError) as error:
         told = isinstance(error, torch.OutOfMemoryError | MemoryError)
         if not told and not re.search("can't allocate memory|out of memory", str(error)):

@@ -18,8 +18,8 @@ def widen(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
-def _log_softmax(logits: Tensor) -> Tensor:
-    return F.log_softmax(widen(logits), dim=-1)
+def _log_softmax(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    return F.log_softmax(widen(logits) / temperature, dim=-1)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -34,8 +34,7 @@ def distil(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
 
     The gradient reaches both sides: detach the teacher where the formula stops it.
     """
-    log_p = _log_softmax(teacher / temperature)
-    log_q = _log_softmax(student / temperature)
+    log_p, log_q = _log_softmax(teacher, temperature), _log_softmax(student, temperature)
     return temperature**2 * (log_p.exp() * (log_p - log_q)).sum(-1).mean(-1)
 
 

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from .errors import InputError
+
 
 def phi(step: int, beta: float) -> float:
     """The smoothing coefficient min(1 - 1/g, beta) of step g = 1, 2, ... (Eq. 8)."""
@@ -30,6 +32,8 @@ class MeanPeers(nn.Module):
         self, source: nn.Module, beta: float = 0.999, batch_norm: Literal["own", "average"] = "own"
     ) -> None:
         super().__init__()
+        if not 0 <= beta <= 1:
+            raise InputError(f"beta, the smoothing coefficient of averaged weights, is from 0 to 1, not {beta}.")
         self.average = copy.deepcopy(source).requires_grad_(False)
         self.beta = beta
         self.batch_norm = batch_norm

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .cutting import Split, Trace, evaluating, shared_parameters
-from .errors import InputError
+from .errors import InputError, reason
 from .taps import Tap, Taps
 from .trunk import Trunk, scaled_gradients
 
@@ -231,9 +231,8 @@ def trace_logits(model: nn.Module, example: Tensor) -> Trace:
         trace = Trace(model, example)
     except Exception as error:  # whatever a user's forward may raise
         size = "x".join(map(str, example.shape[1:]))
-        reason = " ".join(str(error).split())[:300]
         raise InputError(
-            f"{type(model).__name__} fails on a batch of {size} images: {type(error).__name__}: {reason}"
+            f"{type(model).__name__} fails on a batch of {size} images: {type(error).__name__}: {reason(error)}"
         ) from error
     output = trace.output
     if not isinstance(output, Tensor) or output.dim() != 2 or len(output) != len(example):

@@ -17,7 +17,7 @@ from torch import Tensor
 from .data.images import SUFFIXES
 from .deploy import images
 from .deploy.formats import Loaded
-from .errors import InputError
+from .errors import InputError, reason
 
 
 @dataclass
@@ -72,13 +72,31 @@ def find(names: Iterable[str]) -> Iterator[Path]:
     the standard input, one per line."""
     for name in names:
         if name == "-":
-            yield from find(line.rstrip("\n") for line in sys.stdin if line.strip() and line.strip() != "-")
-        elif Path(name).is_dir():
-            for folder, below, inside in os.walk(name):
-                below.sort()
-                yield from (Path(folder, file) for file in sorted(inside) if is_picture(file))
+            yield from find(_lines())
+        elif os.path.isdir(name):  # noqa: PTH112 (Path's raises where a name is too long or closed to us)
+            yield from _below(name)
         else:
             yield Path(name)
+
+
+def _below(name: str) -> Iterator[Path]:
+    """The pictures in a folder and all below it; folders that cannot be opened come last, to be told of."""
+    closed: list[Path] = []
+    for folder, below, inside in os.walk(name, onerror=lambda error: closed.append(Path(error.filename))):
+        below.sort()
+        yield from (Path(folder, file) for file in sorted(inside) if is_picture(file))
+    yield from closed
+
+
+def _lines() -> Iterator[str]:
+    """Names as the file system has them, whatever their encoding."""
+    for line in sys.stdin.buffer:
+        if b"\0" in line:
+            raise InputError(
+                "- reads names of pictures from the standard input, one per line, not a picture itself."
+            )
+        if line.strip() not in (b"", b"-"):
+            yield os.fsdecode(line.rstrip(b"\r\n"))
 
 
 def is_picture(name: str) -> bool:
@@ -91,11 +109,14 @@ def _label(loaded: Loaded, files: list[Path], read: list[Tensor | InputError], t
     if good:
         logits, peers = _run(loaded, torch.stack(good))
         names = loaded.metadata.classes
-        if logits.dim() != 2 or logits.shape[1] != len(names):
+        wanted = (len(good), len(names))
+        if logits.shape != wanted or not (peers is None or (peers.dim() == 3 and peers.shape[::2] == wanted)):
             raise InputError(
                 f"The file names {len(names)} classes, but its network gives an output of {tuple(logits.shape)}: "
                 "its metadata is wrong, export it again."
             )
+        if not logits.isfinite().all():
+            raise InputError("The network in the file gives no numbers (NaN or infinite): export a healthy one.")
         t = loaded.metadata.temperature
         values, index = (logits.float() / t).softmax(1).topk(min(top, len(names)), dim=1)
         apart = [None] * len(good) if peers is None else disagreement(peers / t).tolist()
@@ -118,9 +139,8 @@ def _run(loaded: Loaded, batch: Tensor) -> tuple[Tensor, Tensor | None]:
     try:
         return loaded.run(batch)
     except Exception as error:  # whatever the runtime raises: the network does not take what the metadata says
-        detail = " ".join(str(error).split())[:200]
         shape = "x".join(map(str, batch.shape[1:]))
-        raise InputError(f"The network in the file does not take images of {shape}: {detail}") from None
+        raise InputError(f"The network in the file does not take images of {shape}: {reason(error)}") from None
 
 
 def disagreement(peers: Tensor) -> Tensor:

@@ -121,6 +121,8 @@ class Recipe:
         for name in [*counts, "peers"] if isinstance(self.peers, int) else counts:
             if getattr(self, name) < 1:
                 raise InputError(f"--{name} must be at least 1, not {getattr(self, name)}.")
+        if not 0 <= self.seed < 2**63:
+            raise InputError(f"--seed must be from 0 to 2^63 - 1, not {self.seed}.")
         if self.branch_noise < 0:
             raise InputError(f"--branch_noise must not be negative, not {self.branch_noise}.")
         for name in ("warmup", "ramp_up", "ema_horizon"):
@@ -128,7 +130,6 @@ class Recipe:
                 raise InputError(
                     f"--{name} is a fraction of the training, from 0 to 1, not {getattr(self, name)}."
                 )
-
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise InputError(f"--clip-norm must be greater than 0, not {self.clip_norm}.")
         self.checkpoint_seconds = _seconds(self.checkpoint_every)
@@ -142,7 +143,8 @@ class Recipe:
 
         For weights that are restored from a checkpoint anyway, `fresh=False` asks for no starting weights.
         """
-        self.data.load()
+        if not hasattr(self.data, "labels"):  # it may have been loaded for another run
+            self.data.load()
         if self.batch > self.data.train_size:
             raise InputError(
                 f"A batch of {self.batch} is larger than the {self.data.train_size} training images: "
@@ -152,37 +154,53 @@ class Recipe:
         net = self._net(fresh)
         steps = self.epochs * self.steps_per_epoch
         beta = 1.0 - 1.0 / max(1.0, self.ema_horizon * steps)
+        options = self.config["method"].setdefault("init_args", {})  # also those a subclass passes on unnamed
         scaled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
-        accepted = inspect.signature(self.method_class).parameters
-        scaled = {k: v for k, v in scaled.items() if k in accepted and k not in self.method_given}
+        scaled = {k: v for k, v in scaled.items() if k in options and k not in self.method_given}
         method = self.method(net, **scaled)
-        if self.config:
-            self.config["method"].setdefault("init_args", {}).update(scaled)
+        options.update(scaled)
         if self.ema and method.mean is None:
-            method.keep_mean(beta)
+            method.keep_mean(options.get("beta", beta))
         return method
 
     def build_optimizer(self, method: Method) -> Optimizer:
         """The optimiser of all that is trained."""
         trained = [p for p in method.parameters() if p.requires_grad]
-        if self.decay_norm_and_bias:
-            return self.optimizer(trained)
-        groups: list[dict[str, Any]] = [
-            {"params": [p for p in trained if p.dim() > 1]},
-            {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
-        ]
-        return self.optimizer([group for group in groups if group["params"]])
+        groups: list[dict[str, Any]] = [{"params": trained}]
+        if not self.decay_norm_and_bias:
+            groups = [
+                {"params": [p for p in trained if p.dim() > 1]},
+                {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
+            ]
+        try:
+            made = self.optimizer([group for group in groups if group["params"]])
+        except (TypeError, ValueError) as error:
+            raise InputError(f"--optimizer: {error}.") from None
+        closure = inspect.signature(made.step).parameters.get("closure")
+        if closure is not None and closure.default is closure.empty:
+            raise InputError(
+                f"{type(made).__name__} wants the loss more than once a step: take another --optimizer."
+            )
+        return made
 
     def torch_device(self) -> torch.device:
+        """Where to train; refused if there is no such device here."""
         automatic = "cuda" if torch.cuda.is_available() else "cpu"
-        return torch.device(automatic if self.device == "auto" else self.device)
+        try:
+            device = torch.device(automatic if self.device == "auto" else self.device)
+            there = torch.get_device_module(device).device_count()
+        except (AttributeError, RuntimeError):
+            there = 0
+        if not there or (device.index or 0) >= there:
+            raise InputError(f"There is no device '{self.device}' here: --device auto takes what there is.")
+        return device
 
     def _net(self, fresh: bool) -> PeerNet:
         channels, *size = self.data.shape
-        classes, options = len(self.data.classes), dict(self.model_options)
-        if not fresh:
-            options.pop("pretrained", None)
-        makes = [models.factory(name, classes, channels, options, (size[0], size[1])) for name in self.models]
+        classes, options = len(self.data.classes), self.model_options
+        makes = [
+            models.factory(name, classes, channels, options, (size[0], size[1]), fresh) for name in self.models
+        ]
         net = self._made_into_peers(makes, torch.randn(2, *self.data.shape))
         if net.num_classes != classes:
             raise InputError(
@@ -196,24 +214,21 @@ class Recipe:
         return net
 
     def _made_into_peers(self, makes: list[Callable[[], torch.nn.Module]], example: torch.Tensor) -> PeerNet:
-        trains, recompute = self.method_class.trains, self.checkpoint_activations
+        trains = self.method_class.trains
+        kinds = {"one network": "a single network", "branches": "branches of one network"}
+        what = f"{self.method_class.__name__} trains {kinds.get(trains, 'whole networks')}"
+        if trains != "branches" and self.cut not in (None, "none"):
+            raise InputError(f"{what}, so there is nothing to cut: leave out --cut.")
         if isinstance(self.peers, int):
-            peers, cut = 1 if trains == "one network" else self.peers, self._cut(makes[0], example)
-            return PeerNet(makes[0], peers, cut, example, checkpoint_activations=recompute)
+            peers, cut = 1 if trains == "one network" else self.peers, None
+            if trains == "branches" and self.cut != "none":
+                cut = self.cut or default_cut(makes[0](), example)
+            return PeerNet(makes[0], peers, cut, example, checkpoint_activations=self.checkpoint_activations)
         if trains != "networks":
-            what = "a single network" if trains == "one network" else "branches of one network"
             raise InputError(
-                f"--peers names models, but {self.method_class.__name__} trains {what}: "
-                "give --peers a number and name the model with --model."
+                f"--peers names models, but {what}: give --peers a number and name the model with --model."
             )
-        if self.cut not in (None, "none"):
-            raise InputError("Peers of different models share nothing: leave out --cut.")
         return PeerNet(makes, example=example)
-
-    def _cut(self, make: Callable[[], torch.nn.Module], example: torch.Tensor) -> str | None:
-        if self.cut == "none" or self.method_class.trains != "branches":
-            return None
-        return self.cut or default_cut(make(), example)
 
 
 def _seconds(duration: str) -> float:
@@ -261,6 +276,8 @@ def from_namespace(made: ArgumentParser, config: Namespace, given: Namespace) ->
     plain = yaml.safe_load(made.dump(config, skip_validation=True))
     recipe.config = {name: plain.get(name) for name in names} | {"model": recipe.model}
     recipe.method_class = import_class(config.method.class_path)
+    if inspect.isabstract(recipe.method_class):
+        raise InputError(f"{recipe.method_class.__name__} has no `forward`: name a method that is complete.")
     recipe.method_given = set(vars(given.get("method.init_args") or Namespace()))
     return recipe
 
@@ -293,8 +310,13 @@ def from_options(options: dict[str, Any]) -> Recipe:
 
 
 def from_file(file: Path) -> Recipe:
-    """The recipe that a run directory's config.yaml holds."""
+    """The recipe that a run directory's config.yaml holds; it is looked at with the devices that are here."""
     try:
-        return from_options(yaml.safe_load(file.read_text()))
+        options = yaml.safe_load(file.read_text())
     except OSError:
         raise InputError(f"{file.parent} is not a run directory: it has no {file.name}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        options = None
+    if not isinstance(options, dict):
+        raise InputError(f"{file} is damaged: it does not hold the options of a run.")
+    return from_options({**options, "device": "auto"})

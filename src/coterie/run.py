@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,7 +15,7 @@ from .checkpoint import Checkpoints
 from .data.inspect import contact_sheet
 from .durable import write
 from .environment import environment
-from .errors import InputError
+from .errors import InputError, reason
 from .methods import Method
 from .recipe import FREE, Recipe, from_file
 from .track import Tracker, need, tracker
@@ -45,8 +46,11 @@ class Run:
         lock = self.path / ".lock"
         if self.path.is_dir() and not self.config.is_file() and not lock.exists() and any(self.path.iterdir()):
             raise InputError(f"{self.path} is not empty and holds no run: choose another --out.")
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = lock.open("a")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = lock.open("a")
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written ({error.strerror}): choose another --out.") from None
         try:
             # A record lock: it goes with the process, however that ends, and no forked worker keeps it.
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,7 +58,7 @@ class Run:
             raise InputError(f"Another process is training in {self.path}: choose another --out.") from None
         if self.config.is_file():
             self._compare(recipe)
-            self._same_data(recipe)
+            self.same_data(recipe)
         else:
             contact_sheet(recipe.data, views=3, seed=recipe.seed).save(self.path / "views.png")
             write(self.path / "data.json", json.dumps(recipe.data.described(), indent=2) + "\n")
@@ -72,11 +76,18 @@ class Run:
         if self._lock is not None:
             self._lock.close()
 
-    def _same_data(self, recipe: Recipe) -> None:
-        """Refuse to go on with other classes or another number of images than the run began with."""
+    def same_data(self, recipe: Recipe, what: Sequence[str] = ("classes", "shape", "images")) -> None:
+        """Refuse to go on with other classes, shapes or numbers of images than the run began with."""
         file = self.path / "data.json"
-        if file.is_file() and json.loads(file.read_text()) != json.loads(json.dumps(recipe.data.described())):
-            raise InputError(f"The data is not that of {file} any more: restore it, or choose another --out.")
+        if not file.is_file():
+            return
+        was, now = json.loads(file.read_text()), json.loads(json.dumps(recipe.data.described()))
+        for key in what:
+            if was[key] != now[key]:
+                raise InputError(
+                    f"The data is not that of {file} any more (its {key} differ): restore it, or choose "
+                    "another --out."
+                )
 
     def metrics(self) -> list[dict[str, Any]]:
         """One record per evaluation, which is one per epoch unless the recipe says otherwise."""
@@ -101,7 +112,12 @@ class Run:
         state = self.checkpoints.load()
         if state is None:
             raise InputError(f"{self.path} holds no checkpoint yet: train it first.")
-        method.load_state_dict(state["method"])
+        try:
+            method.load_state_dict(state["method"])
+        except RuntimeError as error:
+            raise InputError(
+                f"The checkpoint in {self.path} does not fit this code's network: {reason(error)}"
+            ) from error
         return int(state["epoch"])
 
     def finish(self, method: Method) -> None:
@@ -110,7 +126,8 @@ class Run:
         write(self.student, save(weights))
 
     def _compare(self, recipe: Recipe) -> None:
-        stored = yaml.safe_load(self.config.read_text())
+        # Read as options: one that is newer than the run has had its default.
+        stored = from_file(self.config).config
         changes = [
             f"{key} was {_show(was)}, is {_show(now)}"
             for key, was, now in _differences(stored, recipe.config)
@@ -141,8 +158,9 @@ class Run:
 def restored(directory: Path) -> tuple[Recipe, Method, int]:
     """A trained run's recipe with its data loaded, its method with the trained weights, its finished epochs."""
     recipe = from_file(directory / "config.yaml")
-    method = recipe.build(fresh=False)
-    return recipe, method, Run(directory).restore(method)
+    method, run = recipe.build(fresh=False), Run(directory)
+    run.same_data(recipe, ("classes", "shape"))  # else its logits would be given the names of other classes
+    return recipe, method, run.restore(method)
 
 
 def _differences(was: Any, now: Any, key: str = "") -> list[tuple[str, Any, Any]]:

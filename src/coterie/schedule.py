@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,11 +14,11 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from .errors import InputError
 
 
-class Schedule:
+class Schedule(ABC):
     """A factor on the learning rate for each progress in [0, 1)."""
 
-    def __call__(self, progress: float) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def __call__(self, progress: float) -> float: ...
 
 
 class Steps(Schedule):
@@ -73,7 +74,10 @@ class Rates:
         self.optimizer, self.steps, self.per_epoch, self.warmup = optimizer, epochs * per_epoch, per_epoch, warmup
         self.base = [group["lr"] for group in optimizer.param_groups]
         self.ours = schedule if isinstance(schedule, Schedule) else None
-        self.torch = None if isinstance(schedule, Schedule) else schedule(optimizer)
+        try:
+            self.torch = None if isinstance(schedule, Schedule) else schedule(optimizer)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"--schedule: {error}.") from None
         if isinstance(self.torch, ReduceLROnPlateau):
             raise InputError("ReduceLROnPlateau would choose by the test set: take a schedule of epochs alone.")
         if self.torch is not None and warmup:

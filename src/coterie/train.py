@@ -14,7 +14,7 @@ from .data.draws import order
 from .distributed import join, synchronise_batch_norm
 from .errors import Stopped
 from .evaluate import evaluate
-from .health import Watch, memory, memory_advice
+from .health import Watch, advice, memory
 from .methods import Method
 from .precision import Precision
 from .progress import Show
@@ -31,7 +31,7 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
         join(recipe.torch_device()) as world,
         closing(Run(out)) as run,
         Signals() as signals,
-        memory_advice(recipe.batch, recipe.precision),
+        advice(recipe.batch, recipe.precision),
     ):
         method, data, device = recipe.build(), recipe.data, world.device
         method.prepare()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from . import models
 from .errors import InputError
 
 
-def load(source: str, model: str | None, num_classes: int, in_channels: int) -> nn.Module:
-    """The network of a finished run, or of a .safetensors file that holds the weights of `model`."""
+def load(source: str, model: str | None, num_classes: int, shape: Sequence[int]) -> nn.Module:
+    """The network, for images of this shape, of a finished run or of a .safetensors file of `model`'s weights."""
     path, options = Path(source), dict[str, Any]()
     if not path.exists():
         raise InputError(f"There is no run directory or weights file {source}.")
@@ -26,12 +27,13 @@ def load(source: str, model: str | None, num_classes: int, in_channels: int) -> 
         if not path.is_file():
             raise InputError(f"{source} holds no trained network yet: finish that run first.")
     elif model is None:
-        raise InputError(f"{source} holds weights alone: name the network they belong to, too.")
+        raise InputError(f"{source} holds weights alone: name the network they belong to (`teacher_model`).")
     try:
         weights = load_file(path)
     except (SafetensorError, OSError):
         raise InputError(f"{path} is not a safetensors file of weights.") from None
-    network = models.factory(model, num_classes, in_channels, options)()
+    channels, height, width = shape
+    network = models.factory(model, num_classes, channels, options, (height, width), fresh=False)()
     _check(source, model, weights, network.state_dict(), num_classes)
     network.load_state_dict(weights)
     return network

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ Split = Literal["train", "val", "test"]
 Indices = NDArray[np.int64]
 
 
-class Data:
+class Data(ABC):
     """Labelled images in a training and a test split, perhaps a validation split. Making one is cheap.
 
     `load` reads it, and then it has:
@@ -45,13 +46,13 @@ class Data:
             raise InputError(f"--data.val_fraction is a fraction from 0 to below 1, not {val_fraction}.")
         self.limit, self.val_fraction = limit, val_fraction
 
+    @abstractmethod
     def load(self) -> None:
         """Read the files; bad ones raise an InputError that names them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def views(self, images: Indices, count: int, seed: int, epoch: int) -> tuple[list[Tensor], Tensor]:
         """`count` independently augmented views of these training images, and their labels."""
-        raise NotImplementedError
 
     def stream(
         self,
@@ -66,11 +67,16 @@ class Data:
             views, labels = self.views(images, count, seed, epoch)
             yield [v.to(device, non_blocking=True) for v in views], labels.to(device, non_blocking=True)
 
+    @abstractmethod
     def test_batches(
         self, size: int, part: slice = slice(None), split: Split = "test"
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """The images of a split, or a part of them, not augmented, with their labels."""
-        raise NotImplementedError
+
+    @property
+    def title(self) -> str:
+        """What people call the set."""
+        return type(self).__name__
 
     def preprocessing(self) -> dict[str, Any]:
         """How a picture becomes an input, for whoever deploys the network.

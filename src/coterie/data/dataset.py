@@ -83,6 +83,10 @@ class dataset(Loaded):
         except Exception as error:  # theirs, whatever it is
             raise Unreadable(f"{type(error).__name__}: {error}"[:200]) from None
 
+    @property
+    def title(self) -> str:
+        return self.source.rpartition(".")[2]
+
     def name(self, split: Split, image: int) -> str:
         return f"{self.source} {split} [{self._places[split][image]}]"
 

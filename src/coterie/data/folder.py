@@ -80,6 +80,10 @@ class folder(Loaded):
     def path(self, split: Split, image: int) -> Path:
         return self._indices[split].path(int(self._places[split][image]))
 
+    @property
+    def title(self) -> str:
+        return self.root.resolve().name
+
     def name(self, split: Split, image: int) -> str:
         return str(self.path(split, image))
 

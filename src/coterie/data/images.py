@@ -88,6 +88,8 @@ def _reachable(pixels: Tensor) -> Tensor:
 
 def _guarded(file: Path) -> Image.Image:
     try:
+        if file.is_fifo():  # it would be waited for
+            raise Unreadable("not a file")
         image = Image.open(file, formats=FORMATS)
     except Exception as error:
         raise Unreadable(_reason(error)) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,21 +82,21 @@ class Loaded(Data):
         self._loader: DataLoader[Any] | None = None
         self._told: set[str] = set()
 
+    @abstractmethod
     def fetch(self, split: Split, image: int) -> Any:
         """Read and decode an image, or raise Unreadable."""
-        raise NotImplementedError
 
+    @abstractmethod
     def name(self, split: Split, image: int) -> str:
         """What to call an image when it cannot be read."""
-        raise NotImplementedError
 
+    @abstractmethod
     def view(self, image: Any, numbers: NDArray[np.float64]) -> Tensor:
         """A view (C, H, W) of a decoded image, as these numbers in [0, 1) say."""
-        raise NotImplementedError
 
+    @abstractmethod
     def plain(self, image: Any) -> Tensor:
         """The image (C, H, W) as a test image is seen."""
-        raise NotImplementedError
 
     def views(self, images: Indices, count: int, seed: int, epoch: int) -> tuple[list[Tensor], Tensor]:
         return self._unpacked(self._deliver(Order("train", images, count, seed, epoch)), len(images))

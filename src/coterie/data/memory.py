@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -44,9 +45,9 @@ class InMemory(Data):
         super().__init__(limit, val_fraction)
         self.augment = Augment(self.augments if augment is None else augment, self.mean)
 
+    @abstractmethod
     def read(self) -> tuple[Pixels | Joined, Indices, Pixels | Joined, Indices]:
         """Training pixels (N, C, H, W) in uint8 and labels in int64, then the test set's."""
-        raise NotImplementedError
 
     def load(self) -> None:
         pixels, labels, test_pixels, test_labels = self.read()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import methods, models
-from ..errors import InputError
+from ..errors import InputError, reason
 from ..methods.method import Ensemble
 from ..peers import PeerNet
 from .audit import audit
@@ -87,10 +87,10 @@ def _dynamic(network: nn.Module) -> tuple[dict[int, Any]]:
 
 
 def _save_weights(network: nn.Module, file: Path, metadata: Metadata) -> None:
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     weights = {k: v.detach().cpu().contiguous().clone() for k, v in _weights(network).items()}
-    save_file(weights, file, {"format": "pt", KEY: metadata.to_json()})
+    file.write_bytes(save(weights, {"format": "pt", KEY: metadata.to_json()}))
 
 
 def _weights(network: nn.Module) -> dict[str, Tensor]:
@@ -162,24 +162,22 @@ def _load_weights(file: Path, model: str | None) -> Loaded:
         raise InputError(f"{file} is damaged: {error}.") from None
     except RuntimeError as error:
         name = model or metadata.model["name"]
-        detail = " ".join(str(error).split())
-        raise InputError(f"The weights in {file} do not fit {name}: {detail[:200]}") from None
+        raise InputError(f"The weights in {file} do not fit {name}: {reason(error)}") from None
     return Loaded(metadata, _torch_runner(network.eval()), f"torch {torch.__version__}")
 
 
 def _rebuild(metadata: Metadata, file: Path, model: str | None) -> nn.Module:
     """The network that the metadata names, from Coterie's, timm's or torchvision's code, or as the user says."""
-    name, options = metadata.model["name"], dict(metadata.model["options"])
+    name, options = metadata.model["name"], metadata.model["options"]
     known = r"((timm|torchvision):)?\w[\w.-]*"
     if model is None and not re.fullmatch(rf"{known}(,{known})*", name):
         raise InputError(
             f"{file} holds the weights of '{name}', code that is not in the file: if you trust that code, pass "
             f"--model {name}; an onnx or pt2 export needs no code."
         )
-    options.pop("pretrained", None)  # the weights are in the file: nothing is fetched
     channels, height, width = metadata.shape
     makes = [
-        models.factory(each, len(metadata.classes), channels, options, (height, width))
+        models.factory(each, len(metadata.classes), channels, options, (height, width), fresh=False)
         for each in (model or name).split(",")
     ]
     told = metadata.ensemble
@@ -191,25 +189,27 @@ def _rebuild(metadata: Metadata, file: Path, model: str | None) -> nn.Module:
             f"{file} is an ensemble of the method '{told['method']}', which is not one of Coterie's: "
             "export it as onnx or pt2."
         )
-    from ..recipe import from_options
-
-    path = f"{method.__module__}.{method.__qualname__}"
-    recipe = from_options({"method": {"class_path": path, "init_args": told["options"]}})
     make = makes if len(makes) > 1 else makes[0]
     net = PeerNet(make, told["peers"], told["cut"], example=torch.randn(2, *metadata.shape))
-    return WithPeers(Ensemble(recipe.method(net)))
+    try:
+        return WithPeers(Ensemble(method(net, **told["options"])))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"The ensemble in {file} cannot be made: {error}.") from None
 
 
 def _load_program(file: Path) -> Loaded:
-    audit(file)
-    extra = {KEY: ""}
+    from torch.export.pt2_archive._package import load_pt2
+
+    content = file.read_bytes()
+    audit(file, content)
     try:
         with _quiet():
-            program = torch.export.load(io.BytesIO(file.read_bytes()), extra_files=extra)
-            network = program.module()
+            archive = load_pt2(io.BytesIO(content))  # not torch.export.load: see `audit`
+            network = archive.exported_programs["model"].module()
     except Exception as error:  # torch raises whatever it meets
         raise InputError(f"{file} is damaged: {type(error).__name__} when torch loads it.") from None
-    return Loaded(from_json(extra[KEY], file), _torch_runner(network), f"torch.export {torch.__version__}")
+    metadata = from_json(archive.extra_files.get(KEY), file)
+    return Loaded(metadata, _torch_runner(network), f"torch.export {torch.__version__}")
 
 
 def _load_onnx(file: Path) -> Loaded:
@@ -218,13 +218,14 @@ def _load_onnx(file: Path) -> Loaded:
 
     # From bytes: a hostile file that points at other files of this machine as its weights finds none.
     try:
-        session = onnxruntime.InferenceSession(file.read_bytes(), session_options(), ["CPUExecutionProvider"])
+        with _quiet():
+            session = onnxruntime.InferenceSession(file.read_bytes(), session_options(), ["CPUExecutionProvider"])
+        text, name = session.get_modelmeta().custom_metadata_map.get(KEY), session.get_inputs()[0].name
     except Exception:  # onnxruntime's errors have no common class of their own
         raise InputError(
             f"{file} is no safetensors, onnx or pt2 file, or it is damaged: `coterie export` writes them."
         ) from None
-    metadata = from_json(session.get_modelmeta().custom_metadata_map.get(KEY), file)
-    name = session.get_inputs()[0].name
+    metadata = from_json(text, file)
 
     def run(images: Tensor) -> Outputs:
         outputs = [torch.from_numpy(array) for array in session.run(None, {name: images.numpy()})]

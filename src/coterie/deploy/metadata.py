@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, printable
 
 KEY = "coterie"
 """Where each format keeps it, as one JSON text."""
@@ -26,7 +26,7 @@ class Metadata:
     classes:    the names of the classes, in the order of the logits.
     ensemble:   {method, options, peers, cut}, where all peers are in the file; None for a single network.
     temperature: what the logits are divided by before the softmax; 1 without calibration.
-    scores:     its figures at the end of training, on the images of `split`.
+    scores:     its figures on the images of `split`: at the end of training, or for int8 weights measured anew.
     provenance: the run: method, data, epochs, seed, versions, date.
     verified:   the comparison with the network it was made from.
     quantized:  what int8 weights cost in accuracy; None for float32.
@@ -94,7 +94,7 @@ def _names(values: Any) -> bool:
     return (
         isinstance(values, list)
         and len(values) > 0
-        and all(isinstance(v, str) and v.isprintable() for v in values)
+        and all(isinstance(v, str) and v == printable(v) for v in values)
     )
 
 
@@ -108,7 +108,7 @@ def _ensemble(value: Any) -> bool:
 
 
 _CHECKS: dict[str, Callable[[Metadata], bool]] = {
-    "predictor": lambda m: isinstance(m.predictor, str) and m.predictor.isprintable(),
+    "predictor": lambda m: isinstance(m.predictor, str) and m.predictor == printable(m.predictor),
     "model": lambda m: isinstance(m.model["name"], str) and isinstance(m.model["options"], dict),
     "channels": lambda m: _side(m.input["channels"]),
     "size": lambda m: _numbers(m.input["size"], 2, _side),

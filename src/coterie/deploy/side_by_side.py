@@ -37,8 +37,9 @@ def side_by_side(recipe: Recipe, method: Method, seconds: float = 1.0) -> dict[s
     """For each of `plain`, `student` and `ensemble`: parameters, macs, bytes of its safetensors file, and per
     runtime ({torch, onnx}; onnx where it is installed) the latency at batch 1 and the throughput at batch 64."""
     shape, classes = recipe.data.shape, len(recipe.data.classes)
+    plain = models.factory(recipe.model, classes, shape[0], recipe.model_options, shape[1:], fresh=False)
     networks: dict[str, nn.Module] = {
-        "plain": models.factory(recipe.model, classes, shape[0], recipe.model_options, shape[1:])().eval(),
+        "plain": plain().eval(),
         "student": method.deploy().cpu(),
     }
     ensemble = method.predictors().get("ensemble")

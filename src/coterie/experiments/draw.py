@@ -49,7 +49,7 @@ def _plot(axes: Any, name: str, points: dict[int, Spread], **style: Any) -> bool
 
 
 def _errors(axes: Any, cells: Sequence[Cell], found: Sequence[Line], out: Path) -> bool:
-    drawn = [_plot(axes, cell.row, curve(cell, out, _error(cell))) for cell in cells]
+    drawn = [_plot(axes, cell.row, curve(cell, out, error(cell))) for cell in cells]
     axes.set(xlabel="epoch", ylabel="top-1 error (%)")
     return any(drawn)
 
@@ -59,9 +59,8 @@ def _ensembles(axes: Any, cells: Sequence[Cell], found: Sequence[Line], out: Pat
     right = axes.twinx()
     drawn = []
     for number, cell in enumerate(cells):
-        error, colour = _error(cell), f"C{number}"
-        accuracy = curve(cell, out, lambda r, e=error: None if e(r) is None else 100 - e(r))  # type: ignore[misc]
-        drawn.append(_plot(axes, cell.row, accuracy, color=colour))
+        colour = f"C{number}"
+        drawn.append(_plot(axes, cell.row, curve(cell, out, accuracy(cell)), color=colour))
         _plot(right, cell.row, curve(cell, out, branch_variance), color=colour, linestyle="--")
     axes.set(xlabel="epoch", ylabel="ensemble's top-1 accuracy (%)")
     right.set_ylabel("branch variance (dashed)")
@@ -78,5 +77,13 @@ def _bars(axes: Any, cells: Sequence[Cell], found: Sequence[Line], out: Path) ->
     return bool(lines)
 
 
-def _error(cell: Cell) -> Callable[[Record], float | None]:
+def error(cell: Cell) -> Callable[[Record], float | None]:
     return lambda record: score(record, cell.predictor or record["deployed"], "error")
+
+
+def accuracy(cell: Cell) -> Callable[[Record], float | None]:
+    def value(record: Record) -> float | None:
+        found = error(cell)(record)
+        return None if found is None else 100 - found
+
+    return value

@@ -42,7 +42,7 @@ def measure(recipe: Recipe, threads: int) -> Speed:
 
 
 def _measure(recipe: Recipe) -> Speed:
-    method, data, device = recipe.build(), recipe.data, recipe.torch_device()
+    method, data, device = recipe.build(fresh=False), recipe.data, recipe.torch_device()
     method.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = recipe.optimizer(list(method.parameters()))
 

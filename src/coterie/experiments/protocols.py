@@ -63,8 +63,7 @@ IMAGENET: Options = {
     "ramp_up": 80 / 90,
     "ema_horizon": 1000 / (90 * 10010),
     "data": "folder",
-    "model": "resnet18",
-    "cut": "layer3",
+    "model": "resnet18",  # it is cut before layer3
 }
 
 NETWORKS = {

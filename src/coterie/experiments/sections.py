@@ -1,4 +1,4 @@
-"""A directory of `coterie reproduce` as the report shows it: each table of the paper with ours beside it."""
+"""A directory of `coterie reproduce` in the report: the paper's tables and figures with ours beside them."""
 
 from __future__ import annotations
 
@@ -7,45 +7,70 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from ..report.content import Cell, Section, Table, number, spread, text
+from ..report.content import Cell, Figure, Section, Table, number, spread, text
+from ..report.from_metrics import banded, figures
+from ..report.runs import Spread
+from .draw import accuracy, error
+from .paper import SAYS
 from .protocols import PROTOCOLS, Protocol
 from .reproduce import Reproduction
-from .results import Line
+from .results import Line, branch_variance, curve
+from .tables import Cell as PaperCell
 
 SEEDS = 10
 """Runs of more seeds than this are not looked for."""
+NAMES = {"table": "Table", "fig": "Fig."}
 
 
 def beside_the_paper(runs: Sequence[Path], protocols: Mapping[str, Protocol] = PROTOCOLS) -> list[Section]:
-    """One section with every table and figure that has a finished run in these directories; none without."""
-    tables = [table for path in runs for table in _tables(path, protocols)]
+    """One section with every table and figure that has finished runs in these directories or below; else none."""
+    found = sorted({file.parent for path in runs for file in path.rglob("protocol.json")})
+    blocks = [block for path in found for block in _blocks(path, protocols)]
     lead = (
-        "Top-1 error in %, mean ± standard deviation over the seeds; differences are paired over the seeds, with "
-        "their 95 % interval."
+        "Top-1 error in %, mean ± standard deviation over the seeds; differences are paired over the seeds, ± "
+        "half their 95 % interval, and bold where it leaves out zero. Cost is measured training time in that of "
+        "the first row. Where the protocol is not the paper's, compare order and differences, not the errors."
     )
-    return [Section("paper", "Beside the paper", lead, list(tables))] if tables else []
+    return [Section("paper", "Beside the paper", lead, list(blocks))] if blocks else []
 
 
-def _tables(path: Path, protocols: Mapping[str, Protocol]) -> list[Table]:
-    file = path / "protocol.json"
-    name = str(json.loads(file.read_text()).get("protocol")) if file.is_file() else ""
-    if name not in protocols:
+def _blocks(path: Path, protocols: Mapping[str, Protocol]) -> list[Table | Figure]:
+    try:
+        name = json.loads((path / "protocol.json").read_text())["protocol"]
+        protocol = protocols[name]
+    except (OSError, ValueError, KeyError, TypeError):  # not ours, or damaged: its runs are shown all the same
         return []
-    found = []
-    for experiment in protocols[name].settings:
-        lines = Reproduction(experiment, protocols[name], path, SEEDS).lines()
-        for setting, group in groupby(lines, key=lambda line: line.setting):
+    found: list[Table | Figure] = []
+    for experiment in protocol.settings:
+        made = Reproduction(experiment, protocol, path, SEEDS)
+        for setting, group in groupby(made.lines(), key=lambda line: line.setting):
             rows = list(group)
             if sum(line.error.count > 0 for line in rows) > 1:  # more than what the others are compared with
-                found.append(_table(f"{experiment}, {name}: {setting}", rows))
+                title = f"{_name(experiment)} by the protocol {name}: {setting}"
+                found.append(_table(title, rows, SAYS[experiment]))
+                cells = [cell for cell in made.cells if cell.setting.title == setting]
+                found += _drawn(experiment, title, cells, path)
     return found
 
 
-def _table(title: str, lines: Sequence[Line]) -> Table:
+def _name(experiment: str) -> str:
+    """Table 1, Fig. 4."""
+    return f"{NAMES[experiment[:-1]]} {experiment[-1]}"
+
+
+def _table(title: str, lines: Sequence[Line], says: str) -> Table:
     first = lines[0]
-    columns = ["row", "error %", "runs", f"paper ({first.beside})", f"difference to {first.reference}", "cost"]
+    columns = ["method", "error %", f"paper ({first.beside})", f"difference to {first.reference}", "cost", "runs"]
     notes = [f"{line.row}: {note}" for line in lines for note in line.notes if not note.endswith("missing")]
-    return Table(title, columns, [_row(line) for line in lines], "; ".join(notes))
+    rows = [[*_row(line), *map(_further, line.further.values())] for line in lines]
+    return Table(
+        title, [*columns, *first.further], rows, " ".join([f"The paper: {says}", "; ".join(notes)]).strip()
+    )
+
+
+def _further(value: Spread) -> Cell:
+    """Errors and accuracies are per cent, branch variances below one."""
+    return spread(value, 2 if value.count and value.mean >= 1 else 4)
 
 
 def _row(line: Line) -> list[Cell]:
@@ -53,8 +78,26 @@ def _row(line: Line) -> list[Cell]:
     return [
         text(line.row),
         spread(line.error),
-        number(line.error.count),
         Cell("–") if paper is None else Cell(str(paper), paper.mean, deviation=paper.std),
         Cell("–") if difference is None else Cell(difference.text(), difference.mean, difference.clear),
         number(line.cost, "{:.1f}"),
+        number(line.error.count),
+    ]
+
+
+def _drawn(experiment: str, title: str, cells: Sequence[PaperCell], out: Path) -> list[Figure]:
+    """Fig. 3's errors, Fig. 4's accuracies and branch variances; Fig. 5 is bars, whose numbers the table has."""
+    named = {
+        "fig3": [("error %", error)],
+        "fig4": [("accuracy of the ensemble, %", accuracy), ("branch variance", lambda cell: branch_variance)],
+    }
+    return [
+        figure
+        for y, value in named.get(experiment, [])
+        for figure in figures(
+            f"{title}, {y}",
+            [banded(cell.row, curve(cell, out, value(cell)), look) for look, cell in enumerate(cells)],
+            y,
+            False,
+        )
     ]

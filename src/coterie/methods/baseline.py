@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ..errors import InputError
 from ..losses import cross_entropy, total
 from ..peers import PeerNet
 from .method import Method, Views
@@ -25,6 +26,8 @@ class Baseline(Method):
 
     def __init__(self, net: PeerNet, views: int = 1) -> None:
         super().__init__(net)
+        if views < 1:
+            raise InputError(f"Baseline needs at least one view of each image, not {views}.")
         self.views = views
 
     def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:

@@ -70,11 +70,10 @@ class _Teacher:
         """The teacher, on the student's device and in its precision."""
         like = next(student.parameters())
         if self.network is None:
-            channels, *_ = student.input_shape
             if isinstance(self.source, nn.Module):
                 network = copy.deepcopy(self.source)
             else:
-                network = trained.load(self.source, self.model, student.num_classes, channels)
+                network = trained.load(self.source, self.model, student.num_classes, student.input_shape)
             network = network.to(like).eval().requires_grad_(False)
             with torch.no_grad():
                 said = network(torch.zeros(2, *student.input_shape, device=like.device, dtype=like.dtype))

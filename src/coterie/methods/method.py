@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
@@ -15,7 +16,7 @@ from ..peers import PeerNet, Peers, standalone
 Views = Tensor | Sequence[Tensor]
 
 
-class Method(nn.Module):
+class Method(nn.Module, ABC):
     """Peers, and the losses that train them.
 
     A subclass writes `forward`; where it has an ensemble it writes `ensemble` too. Its typed `__init__` is its
@@ -43,9 +44,9 @@ class Method(nn.Module):
     def prepare(self) -> None:
         """Called once before training: to read, or refuse, what nothing but training needs."""
 
+    @abstractmethod
     def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
         """The weighted terms of the objective and their sum, `loss`."""
-        raise NotImplementedError
 
     def ensemble(self, peers: Peers) -> Tensor | None:
         """The ensemble's logits (B, C) from what its peers computed; None without an ensemble."""

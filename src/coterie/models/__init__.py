@@ -9,8 +9,11 @@ from typing import Any
 
 from torch import nn
 
-from ..errors import InputError, unknown
+from ..errors import InputError, reason, unknown
 from . import named
+
+STARTING = {"timm": ("pretrained", "checkpoint_path"), "torchvision": ("pretrained", "weights")}
+"""Options that fetch or read starting weights; of other networks, `pretrained`."""
 
 FORMS = "timm:NAME, torchvision:NAME, package.module:factory, file.py:factory"
 
@@ -30,9 +33,16 @@ def factory(
     in_channels: int,
     options: dict[str, Any] | None = None,
     size: tuple[int, int] | None = None,
+    fresh: bool = True,
 ) -> Callable[[], nn.Module]:
-    """A function without arguments that makes the named network for these classes, channels and image size."""
-    options = options or {}
+    """A function without arguments that makes the named network for these classes, channels and image size.
+
+    Without `fresh` no starting weights are asked for: those that follow replace them anyway, or none matter.
+    """
+    options = dict(options or {})
+    if not fresh:
+        for option in STARTING.get(name.partition(":")[0], ("pretrained",)):
+            options.pop(option, None)
 
     def make() -> nn.Module:
         try:
@@ -45,8 +55,7 @@ def factory(
                     f"The pretrained weights of {name} could not be had ({type(error).__name__}): is the hub "
                     "within reach? Weights in a safetensors file are loaded with --init."
                 ) from error
-            reason = " ".join(str(error).split()) or "no reason given"
-            raise InputError(f"{name} could not be made: {type(error).__name__}: {reason[:300]}") from error
+            raise InputError(f"{name} could not be made: {type(error).__name__}: {reason(error)}") from error
 
     return make
 

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from .runs import NOTHING
 
 WIDTH, HEIGHT = 560, 320
-LEFT, RIGHT, TOP, BOTTOM = 72, 14, 12, 46
+LEFT, RIGHT, TOP, BOTTOM = 88, 14, 12, 46
 COLOURS = 8
 DASHES = ("", "dash", "dot")
 
@@ -28,10 +28,10 @@ class Line:
     look: int = 0
     dash: int = 0
 
-    def second_half(self) -> Line:
+    def after(self, start: float) -> Line:
         """A closer look at where it ends."""
-        half = len(self.x) // 2
-        x, y, low, high = (values[half:] for values in (self.x, self.y, self.low, self.high))
+        first = sum(x <= start for x in self.x)
+        x, y, low, high = (values[first:] for values in (self.x, self.y, self.low, self.high))
         return Line(self.name, x, y, low, high, self.look, self.dash)
 
     @property
@@ -64,6 +64,7 @@ class Axis:
             marks = [m for m in fine if below[0] <= m <= above[0]]
             if len(marks) > 8:
                 marks = [m for m in marks if math.log10(m).is_integer()]
+                marks = marks[:: math.ceil(len(marks) / 8)]
             return cls(label, below[0], above[0], start, end, True, marks)
         if 0 < low < 0.5 * high:
             low = 0.0
@@ -104,9 +105,13 @@ def lines(title: str, series: Sequence[Line], x: str, y: str, log: bool = False)
     """Lines with bands, each ending in a dot; the values under the pointer are read from the data attributes."""
     starts = [v for s in series for v in s.x]
     across = Axis.over(x, starts, LEFT, WIDTH - RIGHT)
-    if x == "epoch" and across.high > 1:  # epochs count from 1
-        across.low = max(1.0, across.low)
-        across.marks = [across.low, *(m for m in across.marks if m > across.low)]
+    if max(starts) > across.low:  # nothing comes after the last point
+        across.high = max(starts)
+    if x == "epoch":  # they are whole, and count from 1
+        across.low = max(1.0, across.low) if across.high > 1 else 0.0
+        across.high = across.high if across.high > 1 else 2.0
+        across.marks = sorted({max(1.0, across.low), *(m for m in map(round, across.marks) if m > across.low)})
+    across.marks = [m for m in across.marks if m <= max(starts) * (1 + 1e-9)]
     up = Axis.over(y, [v for s in series for v in (*s.y, *s.low, *s.high)], HEIGHT - BOTTOM, TOP, log)
     if log:
         up.label += " (log scale)"
@@ -125,10 +130,15 @@ def lines(title: str, series: Sequence[Line], x: str, y: str, log: bool = False)
         parts.append(f'<path class="line {s.css}" {data} d="{_path(points, across, up)}"/>')
         a, b = points[-1]
         parts.append(f'<circle class="dot {s.css}" cx="{across.place(a):.1f}" cy="{up.place(b):.1f}" r="3.5"/>')
-    told = "; ".join(f"{s.name}: {brief(s.y[-1])} at {brief(s.x[-1])}" for s in series)
     plot = f"{LEFT} {WIDTH - RIGHT} {TOP} {HEIGHT - BOTTOM}"
     scale = f'data-unit="{escape(x)}" data-plot="{plot}" data-x0="{across.low:.6g}" data-x1="{across.high:.6g}"'
-    return _frame(title, f"{y} over {x}. At the end: {told}.", across, up, parts, scale)
+    return _frame(title, in_words(series, x, y), across, up, parts, scale)
+
+
+def in_words(series: Sequence[Line], x: str, y: str) -> str:
+    """What a reader of `lines` sees first."""
+    told = "; ".join(f"{s.name}: {brief(s.y[-1])} at {brief(s.x[-1])}" for s in series)
+    return f"{y} over {x}. At the end: {told}."
 
 
 def reliability(title: str, bins: Sequence[tuple[float, float, int]], look: int = 0) -> Markup:
@@ -137,7 +147,7 @@ def reliability(title: str, bins: Sequence[tuple[float, float, int]], look: int 
     up = Axis("accuracy", 0, 1, HEIGHT - BOTTOM, TOP, False, [0, 0.2, 0.4, 0.6, 0.8, 1])
     total = sum(count for _, _, count in bins) or 1
     diagonal = _path([(0, 0), (1, 1)], across, up)
-    parts, told = [f'<path class="diagonal" d="{diagonal}"/>'], []
+    parts, told = [], []
     for i, (confidence, accuracy, count) in enumerate(bins):
         if not count:
             continue
@@ -152,6 +162,7 @@ def reliability(title: str, bins: Sequence[tuple[float, float, int]], look: int 
             f'tabindex="0" data-tip="{escape(tip)}"><title>{escape(tip)}</title></rect>'
         )
         told.append(tip)
+    parts.append(f'<path class="diagonal" d="{diagonal}"/>')
     return _frame(title, "Accuracy over confidence. " + "; ".join(told) + ".", across, up, parts)
 
 

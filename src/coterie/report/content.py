@@ -34,7 +34,8 @@ class Table:
     note: str = ""
 
     def numeric(self, column: int) -> bool:
-        return any(row[column].value is not None for row in self.rows)
+        cells = [row[column] for row in self.rows]
+        return any(c.value is not None for c in cells) or all(c.text == NOTHING for c in cells)
 
 
 @dataclass
@@ -43,6 +44,8 @@ class Figure:
 
     title: str
     svg: Markup
+    told: str
+    """What it shows, in words."""
     note: str = ""
     legend: list[tuple[str, str]] = field(default_factory=list)
     """Names of the series, each with the CSS class that draws it."""

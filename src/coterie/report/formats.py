@@ -18,7 +18,7 @@ FOR_A_PAPER = ("paper", "results", "cost", "deployment")
 
 
 def print_report(report: Report) -> None:
-    """The sentences and every table of a report."""
+    """The sentences, every table of a report, and where every curve ends."""
     console = Console(highlight=False)
     for line in report.summary:
         console.print(Text(line, style="bold"))
@@ -29,6 +29,8 @@ def print_report(report: Report) -> None:
             console.print(Text(reason, style="yellow"))
         for table in section.tables:
             console.print(terminal(table))
+        for figure in section.figures + section.details:
+            console.print(Text(f"{figure.title}. {figure.told}"), soft_wrap=True)
 
 
 def terminal(table: Table) -> TerminalTable:
@@ -57,7 +59,9 @@ def markdown(table: Table) -> str:
 
     rule = ["---:" if table.numeric(i) else "---" for i in range(len(table.columns))]
     head = line([_markdown(column) for column in table.columns]) + line(rule)
-    return head + "".join(line([shown(cell) for cell in row]) for row in table.rows)
+    return f"{_markdown(table.title)}\n\n{head}" + "".join(
+        line([shown(cell) for cell in row]) for row in table.rows
+    )
 
 
 def _markdown(text: str) -> str:
@@ -67,15 +71,16 @@ def _markdown(text: str) -> str:
 
 
 def comma_separated(table: Table) -> str:
-    """Full numbers; where there are seeds, a column of standard deviations follows the means."""
+    """Full numbers; each row names its table, and where there are seeds, their deviations follow the means."""
     deviating = [any(row[i].deviation is not None for row in table.rows) for i in range(len(table.columns))]
     file = io.StringIO()
     out = csv.writer(file, lineterminator="\n")
-    out.writerow(
+    heads = [
         name for i, column in enumerate(table.columns) for name in [column, *[f"{column} std"] * deviating[i]]
-    )
+    ]
+    out.writerow(["table", *heads])
     for row in table.rows:
-        cells: list[object] = []
+        cells: list[object] = [table.title]
         for i, cell in enumerate(row):
             missing = cell.text == NOTHING
             cells.append("" if missing else cell.text if cell.value is None else cell.value)
@@ -103,6 +108,10 @@ def latex(table: Table) -> str:
 def _latex(text: str) -> str:
     special = {c: f"\\{c}" for c in "&%$#_{}"}
     special |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special |= {
+        "[": "{[}",
+        "*": "{*}",
+    }  # after the end of a row these would be its options
     special |= {"<": r"$<$", ">": r"$>$", "±": r"$\pm$", "×": r"$\times$", "–": "--", "\n": " "}
     return "".join(special.get(character, character) for character in text)
 

@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..losses import ramp_up
-from .charts import COLOURS, Line, lines
+from .charts import COLOURS, Line, in_words, lines
 from .content import Cell, Figure, Section, Table, Tile, by_setting, number, spread, text
-from .runs import NOTHING, Group, Record, Spread, score
+from .groups import Group, best, compared, reference, settings, tested_on
+from .runs import NOTHING, Record, Result, Spread, score
 
 POINTS = 150
 """A curve of more epochs is thinned to this many points, its last one kept."""
 KINDS = {"peer1": "raw peer 1", "mean1": "mean peer 1", "raw_ensemble": "ensemble of raw peers"}
 KINDS |= {"mean_ensemble": "ensemble of mean peers", "ensemble": "ensemble"}
-
-
-def settings(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    """The groups of each network and data set: only these are compared with each other."""
-    found: dict[str, list[Group]] = {}
-    for group in groups:
-        found.setdefault(group.setting, []).append(group)
-    return found
-
-
-def reference(groups: Sequence[Group]) -> Group | None:
-    """What the others are compared with: the Baseline without anything unusual, or else the first."""
-    scored = [g for g in groups if g.method == "Baseline" and g.error().count]
-    return next((g for g in scored if g.label == "Baseline"), scored[0] if scored else None)
-
-
-def best(groups: Sequence[Group]) -> Group | None:
-    """The lowest error among those that are not the reference; failing these, the reference."""
-    base = reference(groups)
-    scored = [g for g in groups if g.error().count]
-    return min([g for g in scored if g is not base] or scored, key=lambda g: g.error().mean, default=None)
 
 
 def tiles(groups: Sequence[Group]) -> list[Tile]:
@@ -46,16 +27,17 @@ def tiles(groups: Sequence[Group]) -> list[Tile]:
     found = [Tile(f"{ours.error().mean:.2f} %", f"error with {ours.label}")]
     if base is not None and base is not ours:
         found.append(Tile(f"{base.error().mean:.2f} %", f"with {base.label}"))
-        found.append(Tile(f"{ours.error().mean - base.error().mean:+.2f}", "points of difference"))
+        if ours.finished and base.finished:
+            found.append(Tile(f"{ours.error().mean - base.error().mean:+.2f}", "points of difference"))
     return found
 
 
 def summary(groups: Sequence[Group]) -> list[str]:
     """What was trained and how much better it is, for somebody who reads nothing else."""
-    told = settings(groups)
-    sentences = [_story(same) for same in list(told.values())[:3]]
+    told = compared(groups)
+    sentences = [_story(same) for same in told[:3]]
     if len(told) > 3:
-        pairs = [(best(same), reference(same)) for same in told.values()]
+        pairs = [(best(same), reference(same)) for same in told]
         gains = [b.error().mean - a.error().mean for a, b in pairs if a and b and a is not b]
         won = sum(gain > 0 for gain in gains)
         sentences.append(
@@ -65,15 +47,27 @@ def summary(groups: Sequence[Group]) -> list[str]:
     return sentences
 
 
+def besides(groups: Sequence[Group]) -> list[str]:
+    """What was trained but is not compared, such as a teacher."""
+    told = compared(groups)
+    also = [f"{g.setting} ({g.label})" for g in groups if not any(g in same for same in told)]
+    more = f" and {len(also) - 3} more" if len(also) > 3 else ""
+    return [f"Trained besides: {', '.join(also[:3])}{more}."] if also else []
+
+
 def _story(groups: Sequence[Group]) -> str:
     setting, base, ours = groups[0].setting, reference(groups), best(groups)
     if ours is None:
         return f"{setting}: no run has finished an epoch yet."
-    so_far = "" if ours.finished else " so far"
-    here = f"{_percent(ours.error())} of the {tested_on(ours)}{so_far}"
+    here = f"{_percent(ours.error())} of the {tested_on(ours)}{_so_far(ours)}"
     if base is None or ours is base:
         return f"{setting}: trained with {ours.label}, the network errs on {here}."
     mine, theirs = ours.error(), base.error()
+    both = (
+        f"{setting}: trained with {ours.label} the network errs on {here}, with {base.label} on {_percent(theirs)}"
+    )
+    if not (ours.finished and base.finished):
+        return f"{both}{_so_far(base)}: too early to compare."
     better = theirs.mean - mine.mean
     change = f"{100 * abs(better) / theirs.mean:.0f} %" if theirs.mean else f"{abs(better):.2f} points"
     deviations = [s.std for s in (mine, theirs) if s.std is not None]
@@ -83,51 +77,53 @@ def _story(groups: Sequence[Group]) -> str:
         caveat = " (less than the spread between seeds: no clear difference)"
     else:
         caveat = ""
-    return (
-        f"{setting}: trained with {ours.label} the network errs on {here}, with {base.label} on "
-        f"{_percent(theirs)}: {change} {'fewer' if better >= 0 else 'more'} errors{caveat}."
-    )
+    return f"{both}: {change} {'fewer' if better >= 0 else 'more'} errors{caveat}."
+
+
+def _so_far(g: Group) -> str:
+    return "" if g.finished else f" so far, after {g.epochs} of {g.asked or '?'} epochs"
 
 
 def _percent(value: Spread) -> str:
     return f"{value.text()} %"
 
 
-def tested_on(g: Group) -> str:
-    """What errors are counted on: the test set, unless training images were held out for it."""
-    options = (g.config.get("data") or {}).get("init_args") or {} if isinstance(g.config.get("data"), dict) else {}
-    return "held-out images" if options.get("val_fraction") else "test images"
-
-
 def results(groups: Sequence[Group]) -> Section:
     """One row per recipe: the errors that count, with their seeds."""
-    columns = ["method", "seeds", "epochs", "error %", "against Baseline", "top-5 error %"]
-    columns += ["ensemble error %", "NLL", "calibration error"]
+    columns = ["method", "error %", "against Baseline", "ensemble error %", "top-5 error %", "NLL"]
+    columns += ["calibration error", "seeds", "epochs"]
     rows = []
     for setting, same in settings(groups).items():
         base = reference(same)
         lowest = min((g.error().mean for g in same if g.error().count), default=math.nan)
         for g in same:
             error = g.error()
-            gain = error.mean - base.error().mean if base is not None and error.count else None
+            comparable = base is not None and error.count and g.finished and base.finished
+            gain = error.mean - base.error().mean if base is not None and comparable else None
             rows.append(
                 [
                     text(setting),
                     text(g.label),
-                    number(len(g.counted), "{:.0f}"),
-                    Cell(f"{g.epochs}{'' if g.finished else ' so far'}", g.epochs),
                     spread(error, strong=error.mean == lowest),
                     number(gain, "{:+.2f}") if g is not base else text(NOTHING),
-                    spread(g.final(of_deployed("top5_error"))),
                     spread(g.error("ensemble")),
+                    spread(g.final(of_deployed("top5_error"))),
                     spread(g.final(of_deployed("nll")), 3),
                     spread(g.final(of_deployed("ece")), 4),
+                    number(len(g.counted), "{:.0f}"),
+                    Cell(f"{g.epochs}{'' if g.finished else ' so far'}", g.epochs),
                 ]
             )
     note = (
         "Error of the network that is deployed, after the last epoch: mean ± sample standard deviation over the "
         "seeds. Never the best epoch, never the best peer."
     )
+    watched = {tested_on(g) for g in groups}
+    if "held-out images" in watched:
+        note += " Errors are on the images a run held out" + (
+            ", for others on the test images" * (len(watched) > 1)
+        )
+        note += "; `coterie evaluate` looks at the test images."
     return Section("results", "Results", "", [by_setting("Results", columns, rows, note)])
 
 
@@ -136,11 +132,15 @@ def curves(groups: Sequence[Group]) -> Section:
     lead = "A line is the mean over the seeds, its band reaches from the lowest to the highest."
     section = Section("curves", "Curves", lead)
     for setting, same in settings(groups).items():
-        series = [curve(g, g.label, of_deployed("error"), look, look // COLOURS) for look, g in enumerate(same)]
-        section.blocks += figures(f"Error of the deployed network, {setting}", series, "error %")
-        if max((len(line.x) for line in series), default=0) >= 8:
-            closer = [line.second_half() for line in series]
-            section.blocks += figures(f"Second half of the training, {setting}", closer, "error %")
+        time = Time(same)
+        series = [
+            curve(g, g.label, of_deployed("error"), look, look // COLOURS, time.scale(g))
+            for look, g in enumerate(same)
+        ]
+        section.blocks += figures(f"Error of the deployed network, {setting}", series, "error %", x=time.name)
+        closer = [line.after(time.half) for line in series]
+        if max((len(line.x) for line in closer), default=0) >= 4:
+            section.blocks += figures(f"Second half of the training, {setting}", closer, "error %", x=time.name)
     for g in groups:
         names = [(name, label) for name, label in KINDS.items() if name in g.predictors()]
         series = [curve(g, label, of_predictor(name), look, look % 3) for look, (name, label) in enumerate(names)]
@@ -154,20 +154,49 @@ def curves(groups: Sequence[Group]) -> Section:
         series = [curve(g, name, of_part("terms", name), look) for look, name in enumerate(terms)]
         section.blocks += figures(f"Loss terms: {g.label}, {g.setting}", series, "loss", detail=True)
     for setting, same in settings(groups).items():
-        rates = [curve(g, g.label, lambda r: r.get("lr"), look, look % 3) for look, g in enumerate(same)]
-        section.blocks += figures(f"Learning rate, {setting}", rates, "learning rate")
-        weights = [_ramp(g, look) for look, g in enumerate(same)]
-        section.blocks += figures(f"Distillation weight (ramp-up, Eq. 6), {setting}", weights, "w(e)", False)
+        time = Time(same)
+        rates = [
+            curve(g, g.label, lambda r: r.get("lr"), look, look % 3, time.scale(g)) for look, g in enumerate(same)
+        ]
+        section.blocks += figures(f"Learning rate, {setting}", merged(rates), "learning rate", x=time.name)
+        weights = [_ramp(g, look, time.scale(g)) for look, g in enumerate(same)]
+        title = f"Distillation weight (ramp-up, Eq. 6), {setting}"
+        section.blocks += figures(title, merged(weights), "w(e)", False, time.name)
     return section
 
 
-def _ramp(g: Group, look: int) -> Line:
+class Time:
+    """What curves of several groups are drawn over: epochs, or the part that is done where these differ."""
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        lengths = {g.asked for g in groups if g.counted}
+        self.parts = len(lengths) > 1 and None not in lengths
+        self.name = "% of the training" if self.parts else "epoch"
+        self.half = 50.0 if self.parts else max((length or 0 for length in lengths), default=0) / 2
+
+    def scale(self, g: Group) -> float:
+        return 100 / g.asked if self.parts and g.asked else 1.0
+
+
+def merged(series: Sequence[Line]) -> list[Line]:
+    """Each line once, under the names of all that are the same."""
+    found: dict[tuple[tuple[float, ...], ...], list[Line]] = {}
+    for line in series:
+        found.setdefault((tuple(line.x), tuple(line.y)), []).append(line)
+    return [replace(same[0], name=_together([line.name for line in same])) for same in found.values()]
+
+
+def _together(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) < 4 else f"{names[0]}, {names[1]} and {len(names) - 2} more"
+
+
+def _ramp(g: Group, look: int, scale: float) -> Line:
     """w(e) from the options of the method; empty where it has none."""
     options = options_of(g)
     length, weight = options.get("ramp_up"), options.get("weight", 1.0)
     if not isinstance(length, (int, float)) or not isinstance(weight, (int, float)):
         return Line(g.label, (), ())
-    return curve(g, g.label, lambda r: ramp_up(r["epoch"], length, weight), look, look % 3)
+    return curve(g, g.label, lambda r: ramp_up(r["epoch"], length, weight), look, look % 3, scale)
 
 
 def options_of(g: Group) -> dict[str, Any]:
@@ -183,18 +212,20 @@ def diversity(groups: Sequence[Group]) -> Section:
     )
     section = Section("diversity", "Peers: diversity and agreement", lead)
     for setting, same in settings(groups).items():
+        time = Time(same)
         for key, y, factor in (("diversity", "L2 distance", 1), ("agreement", "same class named, %", 100)):
             series = [
-                curve(g, f"{g.label}, {name} peers", of_part(key, kind, factor), look, dash)
+                curve(g, f"{g.label}, {name} peers", of_part(key, kind, factor), look, dash, time.scale(g))
                 for look, g in enumerate(same)
                 for dash, (kind, name) in enumerate((("peer", "raw"), ("mean", "mean")))
             ]
-            section.blocks += figures(f"{key.capitalize()} of peers, {setting}", series, y, False)
+            section.blocks += figures(f"{key.capitalize()} of peers, {setting}", series, y, False, time.name)
         ensembles = [
-            curve(g, g.label, lambda r: _accuracy(r, "ensemble"), look, look // COLOURS)
+            curve(g, g.label, lambda r: _accuracy(r, "ensemble"), look, look // COLOURS, time.scale(g))
             for look, g in enumerate(same)
         ]
-        section.blocks += figures(f"Accuracy of the ensemble, {setting}", ensembles, "accuracy %", False)
+        title = f"Accuracy of the ensemble, {setting}"
+        section.blocks += figures(title, ensembles, "accuracy %", False, time.name)
     return section
 
 
@@ -219,13 +250,24 @@ def of_part(key: str, kind: str, factor: float = 1.0) -> Callable[[Record], floa
     return value
 
 
-def curve(g: Group, name: str, value: Callable[[Record], float | None], look: int = 0, dash: int = 0) -> Line:
-    """A number over the epochs, as a line with the band of its seeds."""
-    found = thinned(list(g.curve(value).items()))
+def curve(
+    g: Group,
+    name: str,
+    value: Callable[[Record], float | None],
+    look: int = 0,
+    dash: int = 0,
+    scale: float = 1.0,
+) -> Line:
+    """A number over the epochs, times `scale`, as a line with the band of its seeds."""
+    return banded(name, g.curve(value), look, dash, scale)
+
+
+def banded(name: str, points: Mapping[int, Spread], look: int = 0, dash: int = 0, scale: float = 1.0) -> Line:
+    found = thinned(list(points.items()))
     banded = any(s.count > 1 for _, s in found)
     return Line(
         name,
-        [float(epoch) for epoch, _ in found],
+        [scale * epoch for epoch, _ in found],
         [s.mean for _, s in found],
         [min(s.values) for _, s in found] if banded else (),
         [max(s.values) for _, s in found] if banded else (),
@@ -250,7 +292,7 @@ def figures(
     if log is None:
         log = min(values) > 0 and max(values) > 8 * min(values)
     legend = [(s.name, s.css) for s in drawn]
-    return [Figure(title, lines(title, drawn, x, y, log), "", legend, detail)]
+    return [Figure(title, lines(title, drawn, x, y, log), in_words(drawn, x, y), "", legend, detail)]
 
 
 def provenance(groups: Sequence[Group]) -> Section:
@@ -265,12 +307,26 @@ def provenance(groups: Sequence[Group]) -> Section:
             date = str(run.environment.get("date") or NOTHING)[:16].replace("T", " ")
             row = [text(run.path), text(g.label), seed, done, text(state), text(date), text(command)]
             rows.append(row)
-            machine = {k: v for k, v in run.environment.items() if k not in ("command", "seed", "date")}
-            if machine and machine not in machines:
-                machines.append(machine)
+            for found in (run.environment, *_continued(run)):
+                machine = {k: v for k, v in found.items() if k not in ("command", "seed", "date", "continued")}
+                if machine and machine not in machines:
+                    machines.append(machine)
     tables = [Table("Runs", ["run", "method", "seed", "epochs", "state", "date", "command"], rows)]
     if machines:
         keys = list(dict.fromkeys(key for machine in machines for key in machine))
-        cells = [[text(NOTHING if m.get(key) is None else m[key]) for key in keys] for m in machines]
-        tables.append(Table("Environment", keys, cells))
+        cells = [[text(key), *(text(_value(m.get(key))) for m in machines)] for key in keys]
+        heads = ["value"] if len(machines) == 1 else [f"environment {i}" for i in range(1, len(machines) + 1)]
+        tables.append(Table("Environment", ["what", *heads], cells))
     return Section("runs", "Runs, seeds, commands, environment", "", list(tables))
+
+
+def _continued(run: Result) -> list[dict[str, Any]]:
+    """Where it went on after it had stopped."""
+    found = run.environment.get("continued")
+    return [part for part in found if isinstance(part, dict)] if isinstance(found, list) else []
+
+
+def _value(value: Any) -> str:
+    if value is None or value == []:
+        return NOTHING
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

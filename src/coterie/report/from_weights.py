@@ -10,9 +10,10 @@ from itertools import accumulate
 
 from .charts import COLOURS, Line, brief, reliability
 from .content import Cell, Figure, Gallery, Section, Table, Tile, by_setting, number, spread, text
-from .examine import Examination
-from .from_metrics import best, figures, of_deployed, reference, settings, tested_on, thinned
-from .runs import NOTHING, Group, Record, Result, Spread
+from .examine import Examination, Network
+from .from_metrics import figures, of_deployed, thinned
+from .groups import Group, best, reference, settings, tested_on
+from .runs import NOTHING, Record, Result, Spread
 
 EXAMINED = 4
 """So many networks are looked at closely; of a larger table, the Baselines and the best come first."""
@@ -35,6 +36,16 @@ class Found:
     def total_macs(self) -> float | None:
         epochs = self.group.epochs
         return None if self.epoch_macs is None or not epochs else self.epoch_macs * epochs
+
+    @property
+    def planned_macs(self) -> float | None:
+        """Of the whole training, also while it goes on."""
+        return ratio(self.epoch_macs, 1 / self.group.asked) if self.group.asked else self.total_macs
+
+    @property
+    def network(self) -> Network | None:
+        """The one that is deployed."""
+        return self.examination.networks.get(self.group.deployed or "")
 
     @property
     def seconds(self) -> Spread:
@@ -70,7 +81,7 @@ def ratio(value: float | None, base: float | None) -> float | None:
 
 @dataclass
 class Price:
-    """What a method costs in units of the Baseline; None where it is not known."""
+    """What a method costs in units of the Baseline, or else of the plain network; None where it is not known."""
 
     training: float | None
     clock: float | None
@@ -78,14 +89,21 @@ class Price:
 
 
 def price(found: Sequence[Found]) -> Price | None:
-    """Of the best method, where there is a Baseline to compare it with."""
+    """Of the best method. An image costs the plain network three passes: a backward pass is two forward ones."""
     groups = [f.group for f in found]
     ours, base = (next((f for f in found if f.group is g), None) for g in (best(groups), reference(groups)))
-    if ours is None or base is None or ours is base:
+    if ours is None or ours is base:
         return None
-    deployed = [f.examination.networks.get(f.group.deployed or "") for f in (ours, base)]
-    use = ratio(*(None if network is None else network.macs for network in deployed))
-    return Price(ratio(ours.total_macs, base.total_macs), ratio(_mean(ours.seconds), _mean(base.seconds)), use)
+    macs = None if ours.network is None else ours.network.macs
+    if base is None:
+        return Price(ratio(ours.examination.step_macs, 3 * macs if macs else None), None, ratio(macs, macs))
+    clock = _clock_ratio(ours, base)
+    use = ratio(macs, None if base.network is None else base.network.macs)
+    return Price(ratio(ours.planned_macs, base.planned_macs), clock, use)
+
+
+def _both_finished(one: Found, other: Found) -> bool:
+    return one.group.finished and other.group.finished
 
 
 def tiles(found: Sequence[Found]) -> list[Tile]:
@@ -101,7 +119,8 @@ def summary(found: Sequence[Found]) -> list[str]:
         return []
     clock = f" ({cost.clock:.1f} times the time by the clock)" if cost.clock is not None else ""
     use = "no more" if cost.use <= 1 else f"{cost.use:.1f} times as much"
-    return [f"To train it took {cost.training:.1f} times the computation{clock}; to use it takes {use}."]
+    plain = "" if reference([f.group for f in found]) else " of the plain network"
+    return [f"To train it takes {cost.training:.1f} times the computation{plain}{clock}; to use it takes {use}."]
 
 
 def cost(found: Sequence[Found]) -> Section:
@@ -124,9 +143,9 @@ def cost(found: Sequence[Found]) -> Section:
                     spread(f.group.error()),
                     _macs(f.examination.step_macs),
                     _macs(f.total_macs),
-                    number(ratio(f.total_macs, base.total_macs if base else None), "{:.2f}"),
+                    number(ratio(f.planned_macs, base.planned_macs if base else None), "{:.2f}"),
                     spread(clock),
-                    number(ratio(_mean(f.seconds), _mean(base.seconds) if base else None), "{:.2f}"),
+                    number(_clock_ratio(f, base), "{:.2f}"),
                 ]
             )
         by_macs = [_over_macs(f, look) for look, f in enumerate(same)]
@@ -138,6 +157,11 @@ def cost(found: Sequence[Found]) -> Section:
     section.blocks = [by_setting("Cost of training", columns, rows), *curves]
     section.missing = _missing(found, built=False)
     return section
+
+
+def _clock_ratio(f: Found, base: Found | None) -> float | None:
+    """Known once both have finished."""
+    return ratio(_mean(f.seconds), _mean(base.seconds)) if base and _both_finished(f, base) else None
 
 
 def _settings(found: Sequence[Found]) -> dict[str, list[Found]]:
@@ -197,8 +221,9 @@ def calibration(found: Sequence[Found]) -> Section:
         if f.examination.bins:
             title = f"{f.group.label}, {f.group.setting}"
             ece = sum(abs(c - a) * n for c, a, n in f.examination.bins) / max(1, f.examination.tested)
-            note = f"Expected calibration error {ece:.4f}; seed {examinee(f.group).seed}, {f.group.deployed}."
-            section.blocks.append(Figure(title, reliability(title, f.examination.bins, look), note))
+            note = f"Expected calibration error {ece:.4f}; seed {examinee(f.group).seed}, {f.group.deployed}, "
+            note += f"{f.examination.tested:,} {tested_on(f.group)}."
+            section.blocks.append(Figure(title, reliability(title, f.examination.bins, look), note, note))
     section.missing = _missing(found, built=True)
     return section
 
@@ -210,7 +235,8 @@ def mistakes(found: Sequence[Found]) -> Section:
         name = f"{f.group.label}, {f.group.setting}"
         classes, pictures = f.examination.classes, f.examination.mistakes
         if pictures:
-            section.blocks.append(Gallery(f"Most confident mistakes: {name}", pictures))
+            note = "" if tested_on(f.group) == "test images" else "Of the images the run held out."
+            section.blocks.append(Gallery(f"Most confident mistakes: {name}", pictures, note))
         if classes:
             rows = [
                 [
@@ -295,9 +321,9 @@ def _measured(f: Found) -> list[list[Cell]]:
 def disagreements(found: Sequence[Found]) -> list[str]:
     """Networks that err otherwise than their run recorded: other data, or other files."""
     told = []
-    for f in (f for f in found if tested_on(f.group) == "test images"):
+    for f in found:
         run, error = examinee(f.group), f.examination.error
-        recorded = of_deployed("error")(run.last) if run.records else None
+        recorded = of_deployed("error")(run.last) if run.finished else None  # else the weights may be newer
         if error is not None and recorded is not None and abs(error - recorded) > 0.1:
             told.append(f"{run.path}: its weights err on {error:.2f} % here, its record says {recorded:.2f} %")
     return told

@@ -16,7 +16,8 @@ from ..run import write as write_file
 from . import from_metrics, from_weights
 from .content import Section, Tile
 from .examine import examine
-from .runs import FILES, Group, find, group, read
+from .groups import Group, compared, group
+from .runs import FILES, find, read
 
 REFRESH = 3
 """Seconds between two looks at the files of a run that goes on."""
@@ -57,21 +58,37 @@ def compose(runs: Sequence[Path], paper: Sequence[Section] = (), live: bool = Fa
         from_weights.deployment(found),
         from_metrics.provenance(groups),
     ]
-    problems = [f"{run.path}: {problem}" for g in groups for run in g.runs for problem in run.problems]
-    one_setting = len(from_metrics.settings(groups)) == 1
+    about = compared(groups)
+    main = about[0] if len(about) == 1 else []
+    priced = [f for f in found if f.group in main]
     return Report(
         groups,
-        [*from_metrics.summary(groups), *(from_weights.summary(found) if one_setting else [])],
-        [*from_metrics.tiles(groups), *from_weights.tiles(found)] if one_setting else [],
-        [*problems, *from_weights.disagreements(found)],
+        [*from_metrics.summary(groups), *from_weights.summary(priced), *from_metrics.besides(groups)],
+        [*from_metrics.tiles(main), *from_weights.tiles(priced)],
+        [*_problems(groups), *from_weights.disagreements(found)],
         [section for section in sections if section.blocks or section.missing],
     )
+
+
+def _problems(groups: Sequence[Group]) -> list[str]:
+    """What is wrong with which run; what many have in common is said once, and the table of runs has each."""
+    found: dict[str, list[Path]] = {}
+    for run in (run for g in groups for run in g.runs):
+        for problem in run.problems:
+            found.setdefault(problem, []).append(run.path)
+    told = []
+    for problem, paths in found.items():
+        many = len(paths) > 3
+        told += (
+            [f"{paths[0]} and {len(paths) - 1} more: {problem}"] if many else [f"{p}: {problem}" for p in paths]
+        )
+    return told
 
 
 def name(report: Report) -> str:
     """A title from what was trained."""
     methods = list(dict.fromkeys(g.method for g in report.groups))
-    trained = list(from_metrics.settings(report.groups))
+    trained = [same[0].setting for same in compared(report.groups)]
     who = ", ".join(methods) if len(methods) < 5 else f"{len(methods)} methods"
     return f"{who}: {trained[0] if len(trained) == 1 else f'{len(trained)} networks and data sets'}"
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import InputError
+from ..errors import InputError, printable
 
 if TYPE_CHECKING:
     from ..export import Exported
@@ -48,13 +48,13 @@ def show(predictions: Iterable[Prediction], form: Literal["table", "json", "csv"
 
 def _tell(problem: str) -> None:
     if problem:
-        print(f"skipped: {_printable(problem)}", file=sys.stderr)
+        print(f"skipped: {printable(problem)}", file=sys.stderr)
 
 
 def _row(prediction: Prediction, first: bool) -> None:
     guesses = "  ".join(f"{label} {100 * p:.1f} %" for label, p in prediction.top)
     apart = "" if prediction.disagreement is None else f"  (peers apart {prediction.disagreement:.3f})"
-    print(f"{_printable(prediction.image)}  {guesses}{apart}")
+    print(f"{printable(prediction.image)}  {guesses}{apart}")
 
 
 def _json(prediction: Prediction, first: bool) -> None:
@@ -69,12 +69,9 @@ def _csv(prediction: Prediction, first: bool) -> None:
         ranks = range(1, len(prediction.top) + 1)
         columns = [column for k in ranks for column in (f"label{k}", f"probability{k}")]
         writer.writerow(["image", *columns, *(["disagreement"] if ensemble else [])])
+    name = prediction.image.encode(errors="surrogateescape").decode(errors="replace")  # what is not UTF-8
     cells = [cell for label, p in prediction.top for cell in (label, f"{p:.6f}")]
-    writer.writerow([prediction.image, *cells, *([f"{prediction.disagreement:.6f}"] if ensemble else [])])
-
-
-def _printable(name: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in name)
+    writer.writerow([name, *cells, *([f"{prediction.disagreement:.6f}"] if ensemble else [])])
 
 
 def describe_export(done: Exported) -> str:

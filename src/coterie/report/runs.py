@@ -1,10 +1,9 @@
-"""Run directories as a report reads them: whatever state they are in, and seeds of one recipe together."""
+"""Run directories as a report reads them, whatever state they are in."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +29,8 @@ class Result:
     config: dict[str, Any] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    """Classes and numbers of images, as data.json has them."""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -61,65 +62,10 @@ class Result:
 
     @property
     def setting(self) -> str:
-        """Which network on which data."""
-        return f"{self.config.get('model', '?')} on {short(self.config.get('data'))}"
-
-
-@dataclass
-class Group:
-    """The runs of one recipe that differ in their seeds alone."""
-
-    label: str
-    runs: list[Result]
-
-    @property
-    def setting(self) -> str:
-        return self.runs[0].setting
-
-    @property
-    def method(self) -> str:
-        return self.runs[0].method
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return self.runs[0].config
-
-    @property
-    def counted(self) -> list[Result]:
-        """The runs a final number is taken from: the finished ones; failing these, all that have begun."""
-        return [r for r in self.runs if r.finished] or [r for r in self.runs if r.records]
-
-    @property
-    def finished(self) -> bool:
-        return any(r.finished for r in self.runs)
-
-    @property
-    def epochs(self) -> int:
-        """How many were trained."""
-        return max((run.trained for run in self.counted), default=0)
-
-    @property
-    def deployed(self) -> str | None:
-        return str(self.counted[0].last["deployed"]) if self.counted else None
-
-    def final(self, value: Callable[[Record], float | None]) -> Spread:
-        """A number of the last epoch, over the seeds."""
-        return Spread.of(value(run.last) for run in self.counted)
-
-    def error(self, predictor: str | None = None) -> Spread:
-        """Of a predictor, by default the deployed one, in percent."""
-        return self.final(lambda record: score(record, predictor or record["deployed"], "error"))
-
-    def predictors(self) -> list[str]:
-        return list(dict.fromkeys(name for run in self.counted for name in run.last["predictors"]))
-
-    def curve(self, value: Callable[[Record], float | None]) -> dict[int, Spread]:
-        """The same number after each epoch (1, 2, ...), over the seeds that got there."""
-        found: dict[int, list[float | None]] = {}
-        for run in self.runs:
-            for record in run.records:
-                found.setdefault(record["epoch"] + 1, []).append(value(record))
-        return {epoch: spread for epoch, values in sorted(found.items()) if (spread := Spread.of(values)).count}
+        """Which network on which data; of peers that are different networks, the first is deployed."""
+        peers = self.config.get("peers")
+        model = peers.partition(",")[0].strip() if isinstance(peers, str) else self.config.get("model", "?")
+        return f"{model} on {short(self.config.get('data'))}"
 
 
 @dataclass(frozen=True)
@@ -180,6 +126,8 @@ def read(path: Path) -> Result:
     result = Result(path)
     result.config = _mapping(result, "config.yaml", yaml.safe_load)
     result.environment = _mapping(result, "environment.json", json.loads)
+    if (path / "data.json").is_file():  # runs of other hands may have none
+        result.data = _mapping(result, "data.json", json.loads)
     file = path / "metrics.jsonl"
     if not file.is_file():
         result.problems.append("no epoch has finished: there is no metrics.jsonl")
@@ -251,58 +199,3 @@ def _findings(result: Result) -> Iterator[str]:
             break
     if not result.finished:
         yield f"{result.trained} of {result.epochs or '?'} epochs so far"
-
-
-def group(results: Sequence[Result]) -> list[Group]:
-    """Runs with the same recipe but for seed and device together, in order of appearance, with telling labels."""
-    together: dict[str, list[Result]] = {}
-    for result in results:
-        recipe = {k: v for k, v in result.config.items() if k not in ("seed", "device")}
-        key = json.dumps(recipe, sort_keys=True, default=str) if recipe else str(result.path)
-        together.setdefault(key, []).append(result)
-    groups = [Group(runs[0].method if runs[0].config else runs[0].path.name, runs) for runs in together.values()]
-    for same in _alike(groups):
-        _tell_apart(same)
-    return groups
-
-
-def _alike(groups: Sequence[Group]) -> list[list[Group]]:
-    alike: dict[tuple[str, str], list[Group]] = {}
-    for g in groups:
-        alike.setdefault((g.setting, g.label), []).append(g)
-    return [same for same in alike.values() if len(same) > 1]
-
-
-def _tell_apart(same: list[Group]) -> None:
-    """Add to the labels what is unusual: first of what was asked, of what follows from it only if need be."""
-    flat = [_flatten(g.config) for g in same]
-    keys = [k for k in dict.fromkeys(k for f in flat for k in f) if len({str(f.get(k)) for f in flat}) > 1]
-    derived = ("method.ramp_up", "method.beta")
-    for chosen in ([k for k in keys if k not in derived], keys):
-        usual = {k: _usual([f.get(k) for f in flat]) for k in chosen}
-        for g, f in zip(same, flat, strict=True):
-            parts = [_say(k, f[k]) for k in chosen if k in f and f[k] not in (None, False) and f[k] != usual[k]]
-            g.label = ", ".join([g.method, *parts])
-        if max(Counter(g.label for g in same).values()) == 1:
-            return
-
-
-def _usual(values: list[Any]) -> Any:
-    """What most have, and so needs no saying."""
-    value, count = Counter(map(str, values)).most_common(1)[0]
-    return next(v for v in values if str(v) == value) if 2 * count > len(values) else None
-
-
-def _say(key: str, value: Any) -> str:
-    name = key.rpartition(".")[2].replace("_", " ")
-    return name if value is True else f"{name} {value}"
-
-
-def _flatten(value: Any, key: str = "") -> dict[str, Any]:
-    if not isinstance(value, dict):
-        return {key: value}
-    found: dict[str, Any] = {}
-    for name, part in value.items():
-        inner = key if name in ("init_args", "class_path") else f"{key}.{name}" if key else str(name)
-        found |= _flatten(part, inner)
-    return {k: v for k, v in found.items() if k not in ("seed", "device")}

@@ -1,0 +1,84 @@
+"""The command `data`: fetch a set, or look into one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, unknown
+from .calling import call, print_json, summary
+
+
+def data(arguments: list[str]) -> None:
+    """Fetch a data set (`data cifar100`) or look into one (`data inspect NAME_OR_FOLDER`)."""
+    from ..data import available, find
+    from ..data.cifar import Cifar
+
+    names = {name: found for name, found in available().items() if issubclass(found, Cifar)}
+    what, *rest = arguments or ["--help"]
+    if what in ("-h", "--help"):
+        print(
+            "usage: coterie data NAME [--root DIR] [--url URL]      fetch one of: " + ", ".join(names) + "\n"
+            "       coterie data inspect NAME_OR_FOLDER [OPTIONS]   what is in a set; --help shows its options"
+        )
+    elif what == "inspect":
+        if not rest or rest[0].startswith("-"):
+            raise InputError("Name what to inspect: `coterie data inspect NAME_OR_FOLDER`.")
+        source, preset = find(rest[0])
+        _inspect(source, preset, rest[1:])
+    elif what in names:
+        from ..data.fetch import fetch
+
+        def fetched(root: str = "data", url: str | None = None) -> None:
+            """Fetch the official release, checksummed.
+
+            Args:
+                root: where to put it.
+                url: a mirror of the official archive.
+            """
+            print(fetch(names[what], Path(root), url))
+
+        call(f"data {what}", fetched, rest)
+    else:
+        raise unknown("data set to fetch", what, [*names, "inspect"])
+
+
+def _inspect(source: Any, preset: dict[str, Any], arguments: list[str]) -> None:
+    from jsonargparse import ArgumentParser
+
+    from ..arguments import parse
+    from ..data import inspect
+    from ..report.tables import print_data
+
+    def look(views: int = 3, images: int = 8, sheet: str = "contact-sheet.png", json: bool = False) -> None:
+        """Counts per class, sizes, bad files, duplicates between splits, and a sheet of views.
+
+        Args:
+            views: how many views of each image the sheet shows.
+            images: how many images it shows.
+            sheet: the PNG file to write.
+            json: print JSON.
+        """
+        if min(views, images) < 1:
+            raise InputError("--views and --images must be at least 1.")
+        made.load()
+        found = inspect.inspect(made)
+        Path(sheet).parent.mkdir(parents=True, exist_ok=True)
+        inspect.contact_sheet(made, views, images).save(sheet, "PNG")
+        found["sheet"] = sheet
+        print_json(found) if json else print_data(found)
+
+    parser = ArgumentParser(prog="coterie data inspect", exit_on_error=False, description=summary(look))
+    parser.add_function_arguments(look)
+    own = parser.add_class_arguments(source, "data", skip=set(preset))
+    config = parse(parser, _prefixed(arguments, [name.partition(".")[2] for name in own]))
+    made = source(**preset, **vars(config.pop("data", None) or type(config)()))
+    look(**vars(config))
+
+
+def _prefixed(arguments: list[str], names: list[str]) -> list[str]:
+    """The set's own options may be written without the `data.` that `coterie train` needs."""
+    return [
+        f"--data.{a[2:]}" if a[:2] == "--" and a[2:].partition("=")[0].replace("-", "_") in names else a
+        for a in arguments
+    ]

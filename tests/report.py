@@ -1,0 +1,82 @@
+"""What the tests of the report share: a class called like an attack, the records, a page as browsers find it."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.data.digits import digits
+
+EVIL = "<script>alert(1)</script>"
+OPTIONS = {"model": "resnet8", "epochs": 3, "batch": 50}
+
+
+class hostile(digits):
+    """Digits whose first class is called like an attack."""
+
+    def load(self) -> None:
+        super().load()
+        self.classes = [EVIL, *self.classes[1:]]
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def over_seeds(trained: Path, method: str, value: Any) -> np.ndarray[Any, Any]:
+    return np.array([[value(r) for r in records(trained / f"{method}-{seed}")] for seed in (0, 1)])
+
+
+class Page(HTMLParser):
+    """What a browser would find: tables by caption, lines by figure title and name, and all text."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[tuple[str, float | None]]]] = {}
+        self.lines: dict[str, dict[str, tuple[list[float], list[str]]]] = {}
+        self.tags: list[str] = []
+        self.tiles: list[str] = []
+        self.text, self.caption, self.figure, self.inside = "", "", "", ""
+        self.value: str | None = None
+        self.feed(source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags.append(tag)
+        self.inside = tag
+        if tag == "caption":
+            self.caption = ""
+        if tag == "h3":
+            self.figure = ""
+        if tag == "tr":
+            self.tables.setdefault(self.caption, []).append([])
+        if tag in ("td", "th"):
+            self.value = found.get("data-value")
+            self.tables[self.caption][-1].append(("", None if self.value is None else float(self.value)))
+        if tag == "path" and "data-name" in found:
+            x, y = (str(found[key]).split(" ") for key in ("data-x", "data-y"))
+            self.lines.setdefault(self.figure, {})[str(found["data-name"])] = ([float(v) for v in x], y)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = ""
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.inside == "dd":
+            self.tiles.append(data)
+        if self.inside == "caption":
+            self.caption += data
+        if self.inside == "h3":
+            self.figure += data
+        if self.inside in ("td", "button") and self.tables:
+            row = self.tables[self.caption][-1]
+            row[-1] = (row[-1][0] + data, row[-1][1])
+
+    def column(self, table: str, name: str) -> list[tuple[str, float | None]]:
+        head, *rows = next(rows for caption, rows in self.tables.items() if caption.split(",")[0] == table)
+        i = [cell for cell, _ in head].index(name)
+        return [row[i] for row in rows]
