@@ -29,7 +29,7 @@ def written(result: dict[str, Any]) -> str:
     """Every table as Markdown, under what was measured."""
     parts = [f"`{result['environment']['command']}`: {about(result)}\n"]
     for table in tables(result):
-        parts.append(f"**{table.title}**\n\n{markdown(table)}" + (f"\n{table.note}\n" if table.note else ""))
+        parts.append(markdown(table) + (f"\n{table.note}\n" if table.note else ""))
     return "\n".join(parts)
 
 
