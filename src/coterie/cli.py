@@ -9,6 +9,7 @@ from . import __version__
 from .commands.calling import call, summary
 from .commands.choosing import cuts, methods, models
 from .commands.data import data
+from .commands.measuring import bench
 from .commands.reporting import report, reproduce
 from .commands.shipping import export, predict
 from .commands.training import demo, evaluate, train
@@ -26,6 +27,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "methods": methods,
     "models": models,
     "cuts": cuts,
+    "bench": bench,
 }
 
 

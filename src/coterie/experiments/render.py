@@ -111,9 +111,14 @@ END = "<!-- end -->"
 
 def into(file: Path, experiment: str, protocol: str, text: str) -> None:
     """Replace what stands in a document between `marker` and the next `END`."""
+    place(file, marker(experiment, protocol), text)
+
+
+def place(file: Path, begin: str, text: str) -> None:
+    """Replace what stands in a document between this line and the next `END`."""
     if not file.is_file():
         raise InputError(f"--into: there is no file {file}.")
-    begin, document = marker(experiment, protocol), file.read_text()
+    document = file.read_text()
     pattern = re.compile(re.escape(begin) + r".*?" + re.escape(END), re.DOTALL)
     if not pattern.search(document):
         raise InputError(f"{file} has no place for this table: put '{begin}' and '{END}' where it belongs.")

@@ -28,12 +28,13 @@ def print_report(report: Report) -> None:
         for reason in section.missing:
             console.print(Text(reason, style="yellow"))
         for table in section.tables:
-            console.print(_terminal(table))
+            console.print(terminal(table))
         for figure in section.figures + section.details:
             console.print(Text(f"{figure.title}. {figure.told}"), soft_wrap=True)
 
 
-def _terminal(table: Table) -> TerminalTable:
+def terminal(table: Table) -> TerminalTable:
+    """A table for the terminal."""
     shown = TerminalTable(title=Text(table.title), title_justify="left")
     for i, column in enumerate(table.columns):
         shown.add_column(Text(column), justify="right" if table.numeric(i) else "left", overflow="fold")

@@ -1,0 +1,68 @@
+"""The sections of `coterie bench`, and the result they make together."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ..durable import write
+from ..environment import environment
+from ..errors import InputError, unknown
+from ..report.formats import terminal
+from . import floor, growth, parts, reference, startup, steps
+from .goals import judged
+from .size import FULL, QUICK, Size
+from .tables import about, tables
+
+SECTIONS: dict[str, Callable[[Size], dict[str, Any]]] = {
+    "startup": startup.measure,
+    "steps": steps.measure,
+    "floor": floor.measure,
+    "reference": reference.measure,
+    "parts": parts.measure,
+    "growth": growth.measure,
+}
+
+
+def bench(quick: bool = False, only: str = "", output: Path | None = None) -> dict[str, Any]:
+    """Measure these sections (comma-separated; all by default); the result is also written to `output`."""
+    names = [name.strip() for name in only.split(",") if name.strip()] or list(SECTIONS)
+    for name in names:
+        if name not in SECTIONS:
+            raise unknown("section", name, SECTIONS)
+    if output is not None and not output.parent.is_dir():
+        raise InputError(f"There is no directory {output.parent} to write {output.name} to: make it first.")
+    size = QUICK if quick else FULL
+    found = {}
+    for name in names:
+        print(f"measuring: {name}", file=sys.stderr, flush=True)
+        found[name] = SECTIONS[name](size)
+    about = {name: value for name, value in environment(0).items() if name not in ("host", "directory")}
+    result = {
+        "environment": about,
+        "quick": quick,
+        "size": asdict(size),
+        "sections": found,
+        "goals": judged(found),
+    }
+    if output is not None:
+        write(output, json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def show(result: dict[str, Any]) -> None:
+    """The result as tables on the terminal."""
+    console = Console(highlight=False)
+    for table in tables(result):
+        shown = terminal(table)
+        needed = Console(width=1000).measure(shown).maximum
+        Console(file=console.file, width=max(console.width, needed)).print(shown)  # never squeezed
+        if table.note:
+            console.print(table.note)
+    console.print(about(result), soft_wrap=True)

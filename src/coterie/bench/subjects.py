@@ -1,0 +1,109 @@
+"""What is measured: each method with its network and optimiser as the engine makes them, and one step of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .. import models
+from ..allocator import keep_freed_memory
+from ..cuts import Cut, list_cuts
+from ..methods import Method, available
+from ..peers import PeerNet
+from ..recipe import Recipe, from_options
+from .size import Size
+
+ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Baseline": ("Baseline", {}),
+    "KD": ("KD", {}),
+    "CL": ("CL", {}),
+    "ONE": ("ONE", {}),
+    "FFL": ("FFL", {}),
+    "OKDDip": ("OKDDip", {}),
+    "DML": ("DML", {}),
+    "KDCL": ("KDCL", {}),
+    "MCL": ("MCL", {}),
+    "PCL": ("PCL", {}),
+    "PCL w/o InAu": ("PCL", {"input_augmentation": False}),
+}
+"""The rows of the table: a method and its options. KD's teacher is another network like the student."""
+
+EPOCH = 80  # the ramp-up has ended: every term counts
+
+
+def device() -> torch.device:
+    """Where a training would run by default."""
+    return Recipe().torch_device()
+
+
+def made(
+    row: str,
+    size: Size,
+    peers: int | None = None,
+    make: Callable[[], nn.Module] | None = None,
+    recompute: bool = False,
+) -> Method:
+    """A row's method, ready to train, in a process set up as the engine does.
+
+    With another number of peers or another network if these are given.
+    """
+    keep_freed_memory()
+    name, options = ROWS[row]
+    cls: Any = available()[name]
+    make = make or models.factory(size.model, size.classes, size.shape[0])
+    cut = make().default_cut if cls.trains == "branches" else None
+    count = 1 if cls.trains == "one network" else peers or size.peers
+    example = torch.zeros(2, *size.shape)
+    net = PeerNet(make, count, cut, example, checkpoint_activations=recompute)  # type: ignore[arg-type]
+    method: Method = cls(net, **options, **({"teacher": make()} if name == "KD" else {}))
+    method.to(device()).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    method.prepare()
+    return method.train()
+
+
+@cache
+def recipe() -> Recipe:
+    """The default one: its optimiser is what trains here."""
+    return from_options({})
+
+
+class Stepper:
+    """One step of a method on a batch that is already augmented: forward, backward, optimiser, averages."""
+
+    def __init__(self, method: Method, batch: int, size: Size) -> None:
+        self.method = method
+        self.optimizer = recipe().build_optimizer(method)
+        self.views, self.labels = inputs(method.views, batch, size)
+
+    def __call__(self) -> dict[str, Tensor]:
+        views = self.views if len(self.views) > 1 else self.views[0]
+        terms: dict[str, Tensor] = self.method(views, self.labels, EPOCH)
+        terms["loss"].backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.method.after_step()
+        return terms
+
+
+def inputs(views: int, batch: int, size: Size) -> tuple[list[Tensor], Tensor]:
+    """Views and labels as a data set gives them."""
+    where = device()
+    made = [torch.randn(batch, *size.shape, device=where) for _ in range(views)]
+    return made, torch.randint(size.classes, (batch,), device=where)
+
+
+def theory(row: str, cut: Cut, peers: int) -> float:
+    """What a step should cost in steps of the plain network, by multiply-adds (methods.md, "Cost per step")."""
+    costs = cut.training_costs(peers)
+    own = {"Baseline": 1.0, "KD": 1 + 1 / 3, "PCL": costs["PCL"], "PCL w/o InAu": costs["PCL_one_view"]}
+    return own.get(row) or costs["ONE" if available()[ROWS[row][0]].trains == "branches" else "DML"]
+
+
+def cut_of(size: Size) -> Cut:
+    """The network's default cut, and how the work divides there."""
+    network: Any = models.factory(size.model, size.classes, size.shape[0])()
+    return next(c for c in list_cuts(network, torch.zeros(2, *size.shape)) if c.name == network.default_cut)

@@ -1,0 +1,380 @@
+"""`coterie bench`: how it times, what it compares with, and the command as users call it."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from coterie.bench import (
+    bench,
+    floor,
+    goals,
+    memory,
+    noise,
+    parts,
+    reference,
+    startup,
+    steps,
+    subjects,
+    tables,
+    usual,
+)
+from coterie.bench.processes import elsewhere
+from coterie.bench.size import FULL, QUICK, Size
+from coterie.bench.timing import in_turns, quartiles
+from coterie.cuts import Cut
+from coterie.errors import Failure
+from coterie.methods import available
+from coterie.models import factory
+from coterie.peers import standalone
+
+from .conftest import coterie, refused
+
+TINY = dataclasses.replace(QUICK, batch=8, rounds=1, steps=2, batches=(4, 8), widths=(8, 16))
+
+
+class Clock:
+    """A clock that stands still but for what the runs add."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def run(self, *seconds: float) -> Any:
+        left = iter(seconds)
+
+        def work() -> None:
+            self.now += next(left)
+
+        return work
+
+
+# Timing
+
+
+def test_each_turn_is_compared_with_the_mean_of_its_neighbours() -> None:
+    clock = Clock()
+    reference = clock.run(9, 9, 1, 3, 1, 3, 1)  # a warm-up round, and two that count
+    subjects = {"a": clock.run(9, 4, 8), "b": clock.run(9, 4, 8)}
+    found = in_turns(reference, subjects, 2, clock)
+    assert found["a"].seconds == 6 and found["a"].turns == 2
+    assert found["a"].ratio == pytest.approx((4 / 2 + 8 / 2) / 2)
+    assert found["b"].ratio == pytest.approx((4 / 2 + 8 / 2) / 2)
+    assert found["a"].plain()["quartiles"] == [pytest.approx(2.5), pytest.approx(3.5)]
+
+
+def test_a_machine_that_slows_down_changes_no_ratio() -> None:
+    clock, speed = Clock(), [1.0, 1.0, 1.0, 1.0, 5.0, 5.0, 5.0]
+    reference = clock.run(*(2 * s for s in speed))
+    found = in_turns(reference, {"a": clock.run(*(6 * s for s in (1, 1, 1, 3, 5, 5)))}, 5, clock)
+    assert found["a"].ratio == pytest.approx(3)
+
+
+def test_quartiles() -> None:
+    assert quartiles([7.0]) == (7.0, 7.0)
+    assert quartiles([5.0, 1.0, 2.0, 4.0, 3.0]) == (2.0, 4.0)
+
+
+# Theory
+
+
+def test_theory_is_that_of_the_methods_page() -> None:
+    """With a branch of a third of the work: the figures of methods.md, "Cost per step"."""
+    third = Cut("stage3", 0, 0, shared_macs=2, peer_macs=1, positions=64)
+    expected = dict.fromkeys(("ONE", "CL", "OKDDip", "FFL"), 5 / 3) | dict.fromkeys(("DML", "KDCL", "MCL"), 3.0)
+    expected |= {"Baseline": 1.0, "KD": 4 / 3, "PCL": 4.0, "PCL w/o InAu": 20 / 9}
+    assert {row: subjects.theory(row, third, 3) for row in subjects.ROWS} == pytest.approx(expected)
+
+
+def test_every_method_has_a_row() -> None:
+    assert {name for name, _ in subjects.ROWS.values()} == set(available())
+
+
+def test_the_branch_of_resnet32_does_about_a_third_of_the_work() -> None:
+    by_hand = 10 * 64 * 64 * 9 * 64 - 32 * 64 * 9 * 64 + 32 * 64 * 64 + 64 * 100  # nine 64-64, one 32-64, 1x1, fc
+    cut = subjects.cut_of(FULL)
+    assert cut.name == "stage3" and cut.peer_macs == by_hand
+    assert subjects.theory("ONE", cut, 3) == pytest.approx(1.65, abs=0.01)
+
+
+# The floor
+
+
+def test_the_floor_has_exactly_the_convolutions_of_the_network() -> None:
+    network = factory("resnet8", 100, 3)()
+    found = floor.convolutions(network, torch.randn(4, 3, 32, 32))
+    calls = {(c.input[1:], c.weight, c.stride[0], c.first): count for c, count in found.items()}
+    assert calls == {
+        ((3, 32, 32), (16, 3, 3, 3), 1, True): 1,
+        ((16, 32, 32), (16, 16, 3, 3), 1, False): 2,
+        ((16, 32, 32), (32, 16, 3, 3), 2, False): 1,
+        ((16, 32, 32), (32, 16, 1, 1), 2, False): 1,
+        ((32, 16, 16), (32, 32, 3, 3), 1, False): 1,
+        ((32, 16, 16), (64, 32, 3, 3), 2, False): 1,
+        ((32, 16, 16), (64, 32, 1, 1), 2, False): 1,
+        ((64, 8, 8), (64, 64, 3, 3), 1, False): 1,
+    }
+    assert sum(found.values()) == sum(isinstance(part, torch.nn.Conv2d) for part in network.modules())
+
+
+def test_the_floor_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every convolution 1 s forward and 3 s both ways in NCHW, 2 s and 2 s in NHWC: 1 and 2 s at best."""
+    monkeypatch.setattr(floor, "timed", lambda c, layout: (1, 3) if layout is torch.contiguous_format else (2, 2))
+    found = floor.measure(TINY)
+    assert found["Baseline"]["floor_seconds"] == 9 * 2
+    assert found["PCL"]["floor_seconds"] == 3 * (9 * 2 + 9 * 1)
+    assert found["PCL"]["ratio"] == pytest.approx(found["PCL"]["seconds"] / 81, rel=0.9)
+    assert found["PCL"]["ratio"] > 0 and len(found["convolutions"]) == 8
+
+
+# The reference step
+
+
+def test_the_reference_computes_what_pcl_computes() -> None:
+    """Same weights, same views: the same terms over three steps, so also the same updates and averages."""
+    ours = subjects.made("PCL", TINY)
+    theirs = usual.Usual([standalone(peer) for peer in ours.net.peers])
+    with torch.no_grad():
+        for net in (theirs.net, theirs.teacher):
+            net.classifier.load_state_dict(ours.classifier.state_dict())
+    share_trunk = [standalone(peer) for peer in ours.net.peers]
+    assert torch.equal(share_trunk[0].stem[0].weight, share_trunk[2].stem[0].weight)
+    optimizer = subjects.recipe().build_optimizer(ours)
+    for step in range(3):
+        views, labels = subjects.inputs(3, 8, TINY)
+        expected = copy.deepcopy(ours)(views, labels, 40)
+        found = copy.deepcopy(theirs).terms(views, labels, 40)
+        for term, value in zip(found, list(expected.values())[1:], strict=True):
+            assert term.item() == pytest.approx(value.item(), rel=1e-5, abs=1e-5), step
+        assert expected["distil_mean"].item() > 0 or step == 0
+        ours(views, labels, 40)["loss"].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        ours.after_step()
+        theirs.step(views, labels, 40)
+    assert len(theirs.logged) == 3
+
+
+def test_both_train_on_as_many_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(
+        usual.Usual, "step", lambda self, views, labels, epoch: seen.append(len(views) * len(labels))
+    )
+    usual.turns(TINY)()
+    assert seen == [3 * 8] * TINY.steps
+    method = subjects.made("PCL", TINY)
+    forward = method.forward
+    monkeypatch.setattr(reference, "made", lambda row, size: method)
+    monkeypatch.setattr(method, "forward", lambda v, y, e: seen.append(len(v) * len(y)) or forward(v, y, e))
+    reference.turns(TINY)()
+    assert seen == [3 * 8] * 2 * TINY.steps
+
+
+# Memory and parts
+
+
+def _held(megabytes: int) -> Any:
+    return lambda: torch.ones(megabytes << 18)
+
+
+class Holds:
+    """A builder of a run that holds so much for a moment."""
+
+    def __init__(self, megabytes: int) -> None:
+        self.megabytes = megabytes
+
+    def __call__(self) -> Any:
+        return _held(self.megabytes)
+
+
+def test_peak_memory_is_the_subjects_alone() -> None:
+    large, small = (memory.peak(Holds(megabytes)) for megabytes in (200, 50))
+    assert 200 << 20 <= large < 215 << 20
+    assert 50 << 20 <= small < 65 << 20
+
+
+def _dies() -> Any:
+    raise SystemExit(3)
+
+
+def test_a_process_that_dies_is_reported() -> None:
+    with pytest.raises(Failure, match="exit code 3"), elsewhere(_dies) as call:
+        call()
+
+
+def test_the_loss_terms_alone_are_those_of_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the peers' own answers the terms are the whole method's."""
+    method = subjects.made("PCL", TINY)
+    views, labels = subjects.inputs(3, 8, TINY)
+    monkeypatch.setattr(parts, "inputs", lambda *_: (views, labels))
+    whole = copy.deepcopy(method)(views, labels, subjects.EPOCH)["loss"].item()
+    said: list[float] = []
+    backward = torch.Tensor.backward
+    monkeypatch.setattr(torch.Tensor, "backward", lambda self: said.append(self.item()) or backward(self))
+    parts._terms(method, TINY)()
+    assert said == [pytest.approx(whole, rel=1e-5)]
+
+
+def test_the_parts_of_a_step() -> None:
+    found = parts._step(TINY)
+    shares = {name: part["share"] for name, part in found["parts"].items()}
+    assert all(share > 0 for share in shares.values())
+    assert found["other"] == pytest.approx(sum(shares[name] for name in parts.OTHER))
+    checkpoint, step = found["parts"]["checkpoint"], found["parts"]["data"]
+    assert checkpoint["share"] < checkpoint["seconds"] and step["turns"] == TINY.rounds
+
+
+# Goals and tables
+
+
+def result(quick: bool = False) -> dict[str, Any]:
+    """A result with the figures of the page this was written from; every section is there."""
+    times = {"seconds": 0.5, "ratio": 1.0, "quartiles": [0.9, 1.1], "turns": 3}
+    rows = {row: {**times, "theory": 1.0, "memory": 10**8, "memory_ratio": 1.0} for row in subjects.ROWS}
+    rows["PCL"] |= {"ratio": 4.2}
+    held = {name: {"bytes": 1, "to_reference": 0.5} for name in ("PCL", steps.RECOMPUTED, steps.REFERENCE)}
+    layer = {"input": [8, 3, 32, 32], "weight": [16, 3, 3, 3], "stride": [1, 1], "count": 1}
+    layer |= {f"{k}_{f}": 0.001 for k in ("forward", "both") for f in floor.LAYOUTS}
+    speed = {"speed_up": 1.9, "quartiles": [1.8, 2.0], "images_per_second": 9, "reference_images_per_second": 5}
+    part = {"share": 0.004, "quartiles": [0.001, 0.005], "seconds": 0.001, "turns": 3}
+    names = ("data", "loss terms", "optimiser", "averages", "watch and progress", "checkpoint")
+    growth = {**times, "theory": 4.0, "images_per_second": 7, "speed": 1.5}
+    sections = {
+        "startup": {"coterie --help": times},
+        "steps": {"methods": rows, "memory": held},
+        "floor": {"PCL": {**times, "floor_seconds": 1}, "Baseline": {**times, "floor_seconds": 1}}
+        | {"convolutions": [layer]},
+        "reference": {"training": speed, "data": speed},
+        "parts": {
+            "step": {"parts": dict.fromkeys(names, part), "other": 0.016, "epoch_steps": 391},
+            "evaluation": times,
+            "export": {"torch": 1.0},
+        },
+        "growth": {kind: {"1": growth, "2": growth} for kind in ("peers", "batch", "width", "processes")},
+    }
+    return {
+        "environment": {"commit": "abc", "processor": "p", "cores": 2, "threads": 1, "gpus": [], "torch": "2"}
+        | {"date": "2026-11-16", "command": "coterie bench"},
+        "quick": quick,
+        "size": dataclasses.asdict(FULL),
+        "sections": sections,
+        "goals": goals.judged(sections),
+    }
+
+
+def test_goals_are_judged_by_their_limits() -> None:
+    found = {goal["goal"]: goal for goal in result()["goals"]}
+    assert len(found) == len(goals.GOALS)
+    missed = [name for name, goal in found.items() if not goal["met"]]
+    assert missed == ["PCL step / plain step"]
+    assert found["PCL step / plain step"]["value"] == 4.2
+    assert found["PCL end to end / reference, images per second"]["met"]
+    assert goals.judged({"startup": {"coterie --help": {"seconds": 2.0}}})[0]["met"] is False
+    assert goals.judged({}) == []
+
+
+def test_a_quick_run_judges_nothing() -> None:
+    judged, quick = (tables.tables(result(quick))[-1] for quick in (False, True))
+    assert {row[-1].text for row in judged.rows} == {"met", "missed"}
+    assert {row[-1].text for row in quick.rows} == {""}
+
+
+def test_the_tables_are_drawn_into_a_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = _script("draw_bench")
+    document, file = tmp_path / "performance.md", tmp_path / "bench.json"
+    document.write_text("before\n<!-- coterie bench -->\nold\n<!-- end -->\nafter\n")
+    file.write_text(json.dumps(result()))
+    monkeypatch.setattr("sys.argv", ["draw_bench.py", str(file), str(document)])
+    draw.main()
+    text = document.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
+    assert "| PCL | 4.20 | 0.90 to 1.10 | 1.00 |" in text and "commit abc" in text
+    for chart in ("bench_methods.svg", "bench_peers.svg"):
+        assert "<svg" in (tmp_path / chart).read_text()
+
+
+def _script(name: str) -> ModuleType:
+    file = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# The command
+
+
+def test_an_unknown_section_is_refused(tmp_path: Path) -> None:
+    assert refused("bench", "--only", "steps,flor") == "There is no section 'flor'; did you mean 'floor'?"
+    said = refused("bench", "--only", "startup", "-o", tmp_path / "nowhere" / "bench.json")
+    assert "make it first" in said
+
+
+def test_the_command_measures_and_writes(tmp_path: Path) -> None:
+    """In a real process."""
+    file = tmp_path / "bench.json"
+    done = coterie("bench", "--quick", "--only", "floor", "--json", "-o", file)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found == json.loads(file.read_text())
+    assert set(found["sections"]) == {"floor"} and found["quick"]
+    assert found["environment"]["threads"] == 1 and "host" not in found["environment"]
+    assert [goal["goal"] for goal in found["goals"]] == ["PCL step / its convolutions alone"]
+    assert (
+        found["sections"]["floor"]["PCL"]["ratio"] > 0.5
+    )  # convolutions cannot take much longer than with the rest
+
+
+def test_start_up_is_timed_in_real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(startup, "TURNS", 1)
+    found = startup.measure(QUICK)
+    train = found["coterie train, to its first step"]["seconds"]
+    assert train > found["coterie --help"]["seconds"] > 0
+
+
+def test_a_command_that_fails_is_no_measurement() -> None:
+    with pytest.raises(Failure, match="no step was taken"):
+        startup.python(["-c", startup.FIRST_STEP, "--help"])
+
+
+def test_every_section_measures(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The sections that start no training of their own, on next to nothing, shown on the terminal."""
+    monkeypatch.setattr("coterie.bench.growth.PEERS", (1, 2))
+    monkeypatch.setattr(bench, "QUICK", TINY)
+    monkeypatch.setattr(
+        "coterie.bench.growth._processes", lambda size: {"1": {"images_per_second": 1, "speed": 1}}
+    )
+    monkeypatch.setattr(parts, "_export", lambda size: {"torch": 1.0, "parameters": 1.0, "macs": 1.0})
+    found = bench.bench(quick=True, only="steps,reference,parts,growth")
+    bench.show(found)
+    said = capsys.readouterr().out
+    assert "PCL w/o InAu" in said and "Goals" in said
+    rows = found["sections"]["steps"]["methods"]
+    assert set(rows) == set(subjects.ROWS) and all(row["memory"] > 0 for row in rows.values())
+    assert rows["DML"]["memory"] > rows["Baseline"]["memory"]
+    assert list(found["sections"]["growth"]["peers"]) == ["1", "2"]
+    assert found["sections"]["reference"]["training"]["speed_up"] > 0
+
+
+def test_noise_is_a_data_set() -> None:
+    data = noise.Noise(40)
+    data.load()
+    views, labels = data.views(torch.arange(8).numpy(), 2, 0, 0)
+    assert data.train_size == 40 and data.test_size == 10 and len(data.classes) == 100
+    assert [view.shape for view in views] == [(8, 3, 32, 32)] * 2 and len(labels) == 8
+
+
+def test_sizes_are_the_issues() -> None:
+    assert (FULL.model, FULL.batch, FULL.peers) == ("resnet32", 128, 3)
+    assert isinstance(QUICK, Size) and QUICK.rounds < FULL.rounds
