@@ -74,7 +74,8 @@ class _Teacher:
                 network = copy.deepcopy(self.source)
             else:
                 network = trained.load(self.source, self.model, student.num_classes, student.input_shape)
-            network = network.to(like).to(memory_format=torch.channels_last).eval().requires_grad_(False)
+            network = network.to(like).eval().requires_grad_(False)
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             with torch.no_grad():
                 said = network(torch.zeros(2, *student.input_shape, device=like.device, dtype=like.dtype))
             if said.shape != (2, student.num_classes):
