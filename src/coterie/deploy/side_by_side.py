@@ -76,7 +76,10 @@ def _onnx(network: nn.Module, shape: tuple[int, ...], folder: Path) -> Callable[
 
     file = folder / "network.onnx"
     writer(network, torch.randn(2, *shape), "onnx")(file, _NOTHING)
-    session = onnxruntime.InferenceSession(file.read_bytes(), session_options(), ["CPUExecutionProvider"])
+    options = session_options()
+    # Else the threads of one network still spin, and take the cores, while the next one is timed.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(file.read_bytes(), options, ["CPUExecutionProvider"])
     return lambda images: session.run(None, {"images": images.numpy()})
 
 
