@@ -15,6 +15,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import coterie
+from coterie.bench.noise import Noise
+from coterie.data.data import normalise
 from coterie.distributed import Piece
 from coterie.evaluate import evaluate
 from coterie.health import Watch
@@ -95,11 +97,15 @@ OPERATORS = {
 }
 
 
+# .item(), float() and bool(); an index by a mask; numbers of Python's made a tensor: all wait for a GPU.
+WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh")
+
+
 @pytest.mark.parametrize("name", list(available()))
 def test_a_step_runs_no_layer_twice_and_never_waits_for_the_device(name: str) -> None:
     count = step(made(name))
     assert (count.of["convolution"], count.of["convolution_backward"]) == CONVOLUTIONS[name]
-    assert count.of["_local_scalar_dense"] == 0, "an .item(), float() or bool() waits for the device"
+    assert [name for name in WAITS if count.of[name]] == [], "these wait for the device"
     assert count.of["_foreach_lerp_"] == (name == "PCL"), "all averages move in one operation"
     assert count.total <= 1.1 * OPERATORS[name]  # other versions of torch count a little differently
 
@@ -121,6 +127,36 @@ def test_records_wait_for_a_gpu_once_in_fifty_steps() -> None:
         for number in range(100):
             watch.add({"loss": torch.tensor(1.0), "ce": torch.tensor(1.0)}, piece, number, 0.1)
     assert count.of["_local_scalar_dense"] == 2
+
+
+def test_views_reach_a_gpu_through_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as it shows without one: a copy from other memory would wait for the steps before it."""
+    data = Noise(8)
+    data.load()
+    pinned: list[int] = []
+    sent: list[tuple[int, str, bool]] = []
+
+    def to(self: torch.Tensor, device: object, non_blocking: bool = False) -> torch.Tensor:
+        sent.append((self.data_ptr(), str(device), non_blocking))
+        return self
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: pinned.append(self.data_ptr()) or self)
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    next(data.stream([np.arange(4)], 2, 0, 0, "cuda"))
+    assert len(pinned) == 3 and sent == [(place, "cuda", True) for place in pinned]
+    next(data.stream([np.arange(4)], 2, 0, 0, "cpu"))
+    assert len(pinned) == 3 and [device for _, device, _ in sent[3:]] == ["cpu"] * 3
+
+
+def test_normalising_a_batch_sends_no_numbers_to_the_device() -> None:
+    pixels = torch.randint(256, (2, 3, 4, 4), dtype=torch.uint8)
+    mean, std = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
+    first = normalise(pixels, mean, std)
+    with Count() as count:
+        second = normalise(pixels, mean, std)
+    assert count.of["lift_fresh"] == 0
+    by_hand = (pixels / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
+    assert torch.equal(first, second) and torch.allclose(first, by_hand, atol=1e-5)
 
 
 def test_an_evaluation_is_one_forward_of_each_network_and_waits_only_at_its_end() -> None:
@@ -168,7 +204,6 @@ def test_freed_memory_is_used_again_without_page_faults() -> None:
         return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     kept, default = faults(keep=True), faults(keep=False)
-    assert kept < 50
-    if default < 1000:
+    if default < 1000:  # of 4 kB there are 30,000
         pytest.skip("this system's pages are so large that it makes no difference")
-    assert default > 20_000
+    assert 20 * kept < default

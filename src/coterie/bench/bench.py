@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -30,30 +31,38 @@ SECTIONS: dict[str, Callable[[Size], dict[str, Any]]] = {
 }
 
 
-def bench(quick: bool = False, only: str = "", output: Path | None = None) -> dict[str, Any]:
-    """Measure these sections (comma-separated; all by default); the result is also written to `output`."""
-    names = [name.strip() for name in only.split(",") if name.strip()] or list(SECTIONS)
+def bench(quick: bool = False, only: str = "") -> dict[str, Any]:
+    """Measure these sections (comma-separated; all by default)."""
+    names = list(dict.fromkeys(name.strip() for name in only.split(",") if name.strip())) or list(SECTIONS)
     for name in names:
         if name not in SECTIONS:
             raise unknown("section", name, SECTIONS)
-    if output is not None and not output.parent.is_dir():
-        raise InputError(f"There is no directory {output.parent} to write {output.name} to: make it first.")
     size = QUICK if quick else FULL
     found = {}
     for name in names:
         print(f"measuring: {name}", file=sys.stderr, flush=True)
         found[name] = SECTIONS[name](size)
     about = {name: value for name, value in environment(0).items() if name not in ("host", "directory")}
-    result = {
+    return {
         "environment": about,
         "quick": quick,
         "size": asdict(size),
         "sections": found,
         "goals": judged(found),
     }
-    if output is not None:
-        write(output, json.dumps(result, indent=2) + "\n")
-    return result
+
+
+def check(output: Path) -> None:
+    """Refuse a file that cannot be written, before half an hour has gone into it."""
+    if not output.parent.is_dir():
+        raise InputError(f"There is no directory {output.parent} to write {output.name} to: make it first.")
+    if output.is_dir() or not os.access(output.parent, os.W_OK):
+        raise InputError(f"{output} cannot be written: choose another --output.")
+
+
+def save(result: dict[str, Any], output: Path) -> None:
+    """The result as a file."""
+    write(output, json.dumps(result, indent=2) + "\n")
 
 
 def show(result: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import tempfile
 from functools import partial
@@ -13,11 +12,12 @@ from typing import Any
 import torch
 
 from .. import models
+from ..data.loaded import cores
 from ..models.resnet import ResNet, basic
 from .noise import Noise
 from .size import Size
 from .startup import python
-from .subjects import Stepper, made
+from .subjects import Stepper, device, made
 from .timing import in_turns
 
 PEERS = (1, 2, 3, 4, 5, 6)
@@ -70,11 +70,12 @@ def _width(size: Size) -> dict[str, Any]:
 
 
 def _processes(size: Size) -> dict[str, Any]:
-    """Images per second of a short training in one process and, where there are two cores, in two.
+    """Images per second of a short training in one process and, where there are two cores or GPUs, in two.
 
     Each process has one thread, and the batch is divided between them.
     """
-    counts = (1, 2) if len(os.sched_getaffinity(0)) > 1 else (1,)
+    places = torch.cuda.device_count() if device().type == "cuda" else cores()
+    counts = (1, 2) if places > 1 else (1,)
     rates: dict[int, list[float]] = {count: [] for count in counts}
     for _ in range(3 if size.rounds > 5 else 1):
         for count in counts:

@@ -11,13 +11,19 @@ def bench(quick: bool = False, only: str = "", output: str | None = None, json: 
     """Speed and memory on this machine, as ratios beside what they should be.
 
     Args:
-        quick: a small network and few turns: under two minutes instead of a quarter of an hour.
+        quick: a small network and few turns: under two minutes instead of half an hour.
         only: comma-separated sections: startup, steps, floor, reference, parts, growth.
         output: write the result to this JSON file too (-o).
         json: print JSON.
     """
-    from ..bench.bench import bench as measure
-    from ..bench.bench import show
+    from ..bench import bench as measuring
 
-    result = measure(quick, only, Path(output) if output else None)
-    print_json(result) if json else show(result)
+    file = Path(output) if output else None
+    if file is not None:
+        measuring.check(file)
+    result = measuring.bench(quick, only)
+    try:
+        if file is not None:
+            measuring.save(result, file)
+    finally:  # a disk that is full by now loses nothing
+        print_json(result) if json else measuring.show(result)

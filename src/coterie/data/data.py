@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -65,7 +66,7 @@ class Data(ABC):
         """`views` of one batch after another on the device, read ahead where reading takes time."""
         for images in batches:
             views, labels = self.views(images, count, seed, epoch)
-            yield [v.to(device, non_blocking=True) for v in views], labels.to(device, non_blocking=True)
+            yield [sent(view, device) for view in views], sent(labels, device)
 
     @abstractmethod
     def test_batches(
@@ -148,6 +149,17 @@ class Data(ABC):
 
 def normalise(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """(..., C, H, W) uint8 to float32 with this mean and standard deviation taken out, on the pixels' device."""
-    deviation = 255.0 * torch.tensor(std, device=pixels.device).view(-1, 1, 1)
-    centre = 255.0 * torch.tensor(mean, device=pixels.device).view(-1, 1, 1)
+    centre, deviation = (_per_channel(tuple(values), pixels.device) for values in (mean, std))
     return pixels.float().sub_(centre).div_(deviation)
+
+
+@cache  # numbers on their way to a GPU are waited for: once, not with every batch
+def _per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
+    return 255.0 * torch.tensor(values, device=device).view(-1, 1, 1)
+
+
+def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """On this device, through pinned memory: a copy to a GPU from any other waits for the steps before it."""
+    if torch.device(device).type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..errors import InputError, warn
 from .augment import Augment, Augmentation
-from .data import Data, Indices, Split, normalise
+from .data import Data, Indices, Split, normalise, sent
 from .draws import draws
 from .images import Unreadable
 
@@ -77,7 +77,7 @@ class Loaded(Data):
             raise InputError(f"--data.workers must be at least 0, not {workers}.")
         self.augment = Augment(("crop", "flip") if augment is None else augment, self.mean)
         self.strict = strict
-        self.workers = min(8, _cores()) if workers is None else workers
+        self.workers = min(8, cores()) if workers is None else workers
         self._orders: list[Order] = []
         self._loader: DataLoader[Any] | None = None
         self._told: set[str] = set()
@@ -133,8 +133,8 @@ class Loaded(Data):
                 f"Of a batch of {asked} images {len(delivery.labels)} could be read: "
                 "`coterie data inspect` lists the bad files."
             )
-        pixels = delivery.pixels.to(device, non_blocking=True)  # a quarter of the bytes: normalised over there
-        return [self._normal(view) for view in pixels], delivery.labels.to(device, non_blocking=True)
+        pixels = sent(delivery.pixels, device)  # a quarter of the bytes: normalised over there
+        return [self._normal(view) for view in pixels], sent(delivery.labels, device)
 
     def _normal(self, pixels: Tensor) -> Tensor:
         return normalise(pixels, self.mean, self.std) if pixels.dtype == torch.uint8 else pixels
@@ -211,5 +211,6 @@ def _images(count: int) -> str:
     return f"{count} image" + "s" * (count != 1)
 
 
-def _cores() -> int:
+def cores() -> int:
+    """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -69,10 +69,12 @@ def environments(threads: int, processes: int | None) -> list[dict[str, str]]:
     """The variables that give each of so many processes its GPU, in turn, and its threads."""
     import torch
 
+    from ..data.loaded import cores
+
     told = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = told.split(",") if told else [str(i) for i in range(torch.cuda.device_count())]
     gpus = gpus if torch.cuda.is_available() else []
-    count = processes or len(gpus) or max(1, len(os.sched_getaffinity(0)) // threads)
+    count = processes or len(gpus) or max(1, cores() // threads)
     base = {"OMP_NUM_THREADS": str(threads)}
     return [base | ({"CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]} if gpus else {}) for i in range(count)]
 
