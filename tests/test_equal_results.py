@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 import coterie
 from coterie.evaluate import evaluate
-from coterie.mean import phi
 from coterie.methods import Method, available
 from coterie.models import factory
 from coterie.peers import PeerNet
@@ -179,7 +178,7 @@ def test_twenty_steps_are_those_of_the_plain_formulation(name: str) -> None:
                 p -= LR * (gradient + MOMENTUM * velocity[key])
             assert slow.mean_method is not None
             average = dict(slow.mean_method.named_parameters())
-            keep = phi(step, BETA)
+            keep = min(1 - 1 / step, BETA)  # Eq. 8
             for key, p in slow.named_parameters():
                 if not key.startswith("mean."):
                     average[key].copy_(keep * average[key] + (1 - keep) * p)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +24,7 @@ from ..peers import Peers
 from ..precision import Precision
 from ..progress import Show
 from ..recipe import from_options
+from ..run import Run as RunDirectory
 from ..schedule import Rates, Steps
 from .noise import Noise
 from .size import Size
@@ -30,9 +32,12 @@ from .subjects import EPOCH, Stepper, device, inputs, made
 from .timing import Run, in_turns
 
 EPOCH_STEPS = 391
-"""Of an epoch of CIFAR in batches of 128: the engine saves once in it."""
+"""Of an epoch of CIFAR in batches of 128: the engine logs and saves once in it."""
 
-OTHER = ("data", "averages", "watch and progress", "checkpoint")
+EPOCHS = 300
+"""Of the paper's training: the records that are already there when the last one is added."""
+
+OTHER = ("data", "averages", "watch and progress", "record", "checkpoint")
 """The parts that are neither forward, backward nor optimiser."""
 
 
@@ -53,6 +58,7 @@ def _step(size: Size) -> dict[str, Any]:
             "optimiser": (_optimiser(stepper), 1),
             "averages": (method.after_step, 1),
             "watch and progress": (stack.enter_context(_Watched(stepper, size, where)), 1),
+            "record": (_log(method, size, folder), EPOCH_STEPS),
             "checkpoint": (_save(stepper, folder), EPOCH_STEPS),
         }
         found = in_turns(stepper, {name: run for name, (run, _) in parts.items()}, size.rounds)
@@ -138,6 +144,15 @@ class _Watched:
     def _step(self) -> None:
         self.watch.add(self.terms, self.piece, 0, 0.1)
         self.show.step(self.watch)
+
+
+def _log(method: Method, size: Size, folder: Path) -> Run:
+    """A record of an epoch, added to those of the epochs before it."""
+    (images,), labels = inputs(1, size.batch, size)
+    record = evaluate(method, [(images, labels)], device())
+    run = RunDirectory(folder)
+    run.metrics_file.write_text(EPOCHS * (json.dumps(record) + "\n"))
+    return lambda: run.log(record)
 
 
 def _save(stepper: Stepper, folder: Path) -> Run:

@@ -104,7 +104,7 @@ def _parts(section: Section) -> list[Table]:
         for name, found in step["parts"].items()
     ]
     rows.append([text("all but forward, backward, optimiser"), _percent(step["other"]), text(""), text("")])
-    checkpoint = f"A checkpoint is spread over {step['epoch_steps']} steps; its seconds are of one."
+    spread = f"Record and checkpoint are spread over {step['epoch_steps']} steps; their seconds are of one."
     beside = [
         [text("evaluation / a no-grad forward pass"), number(evaluation["ratio"], "{:.3f}"), _range(evaluation)],
         *(
@@ -114,7 +114,7 @@ def _parts(section: Section) -> list[Table]:
         ),
     ]
     return [
-        Table("Parts of a PCL step", ["part", "share", "quartiles", "seconds"], rows, checkpoint),
+        Table("Parts of a PCL step", ["part", "share", "quartiles", "seconds"], rows, spread),
         Table("Beside the plain network", ["", "ratio", "quartiles"], beside),
     ]
 
