@@ -144,6 +144,7 @@ def loader(size: Size, images: int) -> DataLoader[Any]:
         shuffle=True,
         num_workers=WORKERS,
         persistent_workers=True,
+        multiprocessing_context="fork",
         pin_memory=device().type == "cuda",
     )
 
