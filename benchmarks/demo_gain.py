@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/demo_gain.py -o benchmarks/results/demo_gain.json    # a quarter of an hour
 
-The setting in `coterie/demo.py` was chosen among a dozen with seeds below 20 on the second division, in which all 1,797
-digits were shuffled again before the first 600 were taken for training; that one is reported as `chosen_on`.
+The setting in `coterie/demo.py` was chosen among a dozen with seeds below 20 on the second division, in which all
+1,797 digits were shuffled again before the first 600 were taken for training; that one is reported as `chosen_on`.
 The demo's own division, with seeds from 100 on, is what counts.
 """
 
