@@ -257,3 +257,11 @@ def test_what_has_finished_is_compared_before_what_has_not(copied: Path, tmp_pat
     file.write_text(re.sub(r'"error": [\d.]+', '"error": 0.5', file.read_text()))
     page.write([copied], tmp_path / "r.html")
     assert "trained with PCL, epochs 3 the network errs on" in Page((tmp_path / "r.html").read_text()).text
+
+
+def test_the_lowest_of_several_is_called_that(copied: Path, tmp_path: Path) -> None:
+    page.write([copied], tmp_path / "two.html")
+    assert "It is the lowest of" not in Page((tmp_path / "two.html").read_text()).text
+    changed(copied, "PCL-0", "warm", ("temperature: 3.0", "temperature: 4.0"))
+    page.write([copied], tmp_path / "three.html")
+    assert "It is the lowest of 2 recipes, which flatters it" in Page((tmp_path / "three.html").read_text()).text

@@ -77,7 +77,9 @@ def _story(groups: Sequence[Group]) -> str:
         caveat = " (less than the spread between seeds: no clear difference)"
     else:
         caveat = ""
-    return f"{both}: {change} {'fewer' if better >= 0 else 'more'} errors{caveat}."
+    rivals = sum(g is not base and g.finished for g in groups)
+    chosen = f" It is the lowest of {rivals} recipes, which flatters it a little." if rivals > 1 else ""
+    return f"{both}: {change} {'fewer' if better >= 0 else 'more'} errors{caveat}.{chosen}"
 
 
 def _so_far(g: Group) -> str:
