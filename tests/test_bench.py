@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import importlib.util
 import json
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -137,6 +138,23 @@ def test_the_floor_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["PCL"]["floor_seconds"] == 3 * (9 * 2 + 9 * 1)
     assert found["PCL"]["ratio"] == pytest.approx(found["PCL"]["seconds"] / 81)
     assert found["PCL"]["seconds"] > found["Baseline"]["seconds"] > 0 and len(found["convolutions"]) == 8
+
+
+def test_a_convolution_that_was_disturbed_raises_no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each of three rounds another one takes a hundred seconds instead of one: in every sum, in no median."""
+    calls: Counter[Any] = Counter()
+    seen: list[Any] = []
+
+    def timed(convolution: Any, layout: Any) -> tuple[float, float]:
+        if convolution not in seen:
+            seen.append(convolution)
+        turn, calls[convolution, layout] = calls[convolution, layout], calls[convolution, layout] + 1
+        return (100, 100) if turn and convolution == seen[turn] else (1, 1)
+
+    monkeypatch.setattr(floor, "timed", timed)
+    found = floor.measure(dataclasses.replace(TINY, rounds=3))
+    assert found["Baseline"]["floor_seconds"] == 9 and found["PCL"]["floor_seconds"] == 3 * (9 + 9)
+    assert found["PCL"]["turns"] == 3
 
 
 # The reference step

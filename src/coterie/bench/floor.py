@@ -98,20 +98,18 @@ def measure(size: Size) -> dict[str, Any]:
             sweeps.append(sweep)
             for row in steppers:
                 seconds[row].append((before[row] + after[row]) / 2)
+    # A sum of medians: now and then a call is disturbed, and a sum of many nearly always holds one that was.
     best = {
-        (convolution, kind): min(LAYOUTS, key=lambda layout: _median(sweeps, convolution, layout, kind))
+        (convolution, kind): min(_median(sweeps, convolution, layout, kind) for layout in LAYOUTS)
         for convolution in network
         for kind in ("forward", "both")
     }
-
-    def passes(sweep: Floor, kind: str) -> float:
-        return sum(n * sweep[convolution, best[convolution, kind], kind] for convolution, n in network.items())
-
-    forward, both = ([passes(sweep, kind) for sweep in sweeps] for kind in ("forward", "both"))
-    floors = {"PCL": [size.peers * (f + b) for f, b in zip(forward, both, strict=True)], "Baseline": both}
+    forward, both = (
+        sum(n * best[convolution, kind] for convolution, n in network.items()) for kind in ("forward", "both")
+    )
+    floors = {"PCL": size.peers * (forward + both), "Baseline": both}
     found = {
-        row: times(seconds[row], [s / floor for s, floor in zip(seconds[row], floors[row], strict=True)]).plain()
-        | {"floor_seconds": statistics.median(floors[row])}
+        row: times(seconds[row], [s / floors[row] for s in seconds[row]]).plain() | {"floor_seconds": floors[row]}
         for row in steppers
     }
     layers = [
