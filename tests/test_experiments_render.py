@@ -14,6 +14,7 @@ from coterie.cli import main
 from coterie.experiments.protocols import MINI, PROTOCOLS
 from coterie.experiments.render import END, markdown, marker, show
 from coterie.experiments.reproduce import Reproduction, present
+from coterie.experiments.results import lines
 from coterie.experiments.sections import beside_the_paper
 from coterie.experiments.state import failure_file
 from coterie.experiments.tables import Cell, cells
@@ -209,3 +210,16 @@ def test_the_report_draws_the_figures_and_finds_results_below(out: Path, tmp_pat
     assert beside_the_paper([out], {"toy": toy()}) == []
     (out / "protocol.json").write_text("[]")
     assert beside_the_paper([out], {"toy": toy()}) == []
+
+
+def test_a_pause_is_no_cost(tmp_path: Path) -> None:
+    """Time is taken where it went fastest, per epoch, whatever the number of epochs between two records."""
+    cell, other = (next(c for c in cells("table1", MINI, 1) if c.row == row) for row in ("Baseline", "PCL"))
+    for job, slow in ((cell.jobs[0], 900.0), (other.jobs[0], 40.0)):
+        file = write_run(tmp_path, job, {"peer1": 40.0, "mean1": 40.0}) / "metrics.jsonl"
+        kept = [json.loads(line) for line in file.read_text().splitlines()[9::10]]
+        for number, record in enumerate(kept):
+            record["time"]["train"] = slow if number % 2 else (40.0 if job is other.jobs[0] else 10.0)
+        file.write_text("".join(json.dumps(record) + "\n" for record in kept))
+    found = lines("table1", [cell, other], cells("table1", MINI, 1), tmp_path)
+    assert [line.cost for line in found] == [1.0, pytest.approx(4.0)]

@@ -35,7 +35,7 @@ class Line:
     reference: str
     difference: Difference | None
     cost: float | None
-    """Training time, measured, in that of the reference's runs of the same seeds."""
+    """Training time, at its fastest, in that of the reference's runs of the same seeds."""
     further: Mapping[str, Spread] = field(default_factory=dict)
     """What a figure reads besides."""
     notes: Sequence[str] = ()
@@ -112,7 +112,14 @@ def _ratio(ours: Finished, theirs: Finished) -> float | None:
 
 
 def _seconds(run: Result) -> float:
-    return float(sum(record["time"].get("train", 0.0) for record in run.records))
+    """Of training, had all of it gone as fast as between the two records between which it went fastest.
+
+    Runs of days meet other work on their machine, and pauses; their fastest stretch meets the least of it.
+    """
+    ends = [record["epoch"] + 1 for record in run.records]
+    lengths = [end - start for start, end in pairwise([0, *ends])]
+    times = [record["time"].get("train", 0.0) for record in run.records]
+    return float(min(time / length for time, length in zip(times, lengths, strict=True)) * run.trained)
 
 
 def _note(job: Job, now: State) -> str:
