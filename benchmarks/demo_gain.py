@@ -1,4 +1,4 @@
-"""The demo's comparison on seeds that had no part in choosing its setting, and on another division of the digits.
+"""The demo's comparison on many further seeds, and on the division of the digits that its setting was chosen on.
 
     OMP_NUM_THREADS=1 python benchmarks/demo_gain.py -o benchmarks/results/demo_gain.json    # a quarter of an hour
 

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from coterie.cli import main
+from coterie.errors import InputError
 from coterie.experiments.jobs import Job
 from coterie.experiments.protocols import PROTOCOLS
+from coterie.experiments.reproduce import Reproduction
 from coterie.experiments.runner import run
 from coterie.experiments.state import log_file, state
 from coterie.experiments.tables import cells, select
@@ -201,3 +203,10 @@ def test_table4_with_its_teacher(tmp_path: Path) -> None:
     assert code == 0 and text.count("1/1") == 3, error
     pupil = select(cells("table4", toy(), 1), "KD")[0].jobs[0]
     assert pupil.needs is not None and state(tmp_path / "out", pupil.needs, weights=True).kind == "done"
+
+
+def test_a_network_that_cannot_be_made_is_told_before_any_training(tmp_path: Path) -> None:
+    asked = Reproduction("table4", toy(model="resnet9"), tmp_path / "out", seeds=1)
+    with pytest.raises(InputError, match="resnet9"):
+        asked.check(asked.jobs())
+    assert not (tmp_path / "out").exists()

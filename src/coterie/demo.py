@@ -21,7 +21,7 @@ from .train import train
 # averages look back two epochs, about as far as the paper's; its fraction of the training would be two steps. All
 # peers' losses move the trunk: without a warm-up the first steps are so long that a run of PCL now and then never
 # recovers. Of steps and cosine, and three learning rates, this was the best for the network alone.
-# benchmarks/demo_gain.py measures the comparison on seeds that had no part in choosing it.
+# benchmarks/demo_gain.py measures the comparison on many further seeds, and says how this was chosen.
 COMMON: dict[str, Any] = {
     "model": "resnet8",
     "data": "digits",

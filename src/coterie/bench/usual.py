@@ -78,11 +78,11 @@ class Usual:
         for z in logits:
             ce_peers = ce_peers + F.cross_entropy(z, labels)
         for z in logits:
-            distil_ensemble = distil_ensemble + w * self._kl(ensemble.detach(), z, t)
+            distil_ensemble = distil_ensemble + w * kl(ensemble.detach(), z, t)
         for j, z in enumerate(logits):
             for i, teacher in enumerate(taught):
                 if i != j:
-                    distil_mean = distil_mean + w * self._kl(teacher, z, t) / (m - 1)
+                    distil_mean = distil_mean + w * kl(teacher, z, t) / (m - 1)
         return ce_peers, F.cross_entropy(ensemble, labels), distil_ensemble, distil_mean
 
     def step(self, views: Sequence[Tensor], labels: Tensor, epoch: int) -> None:
@@ -96,10 +96,11 @@ class Usual:
             mean.data.mul_(phi).add_(p.data, alpha=1 - phi)
         self.logged.append(loss.item())
 
-    @staticmethod
-    def _kl(teacher: Tensor, student: Tensor, t: float) -> Tensor:
-        said, target = F.log_softmax(student / t, dim=1), F.softmax(teacher / t, dim=1)
-        return F.kl_div(said, target, reduction="batchmean") * t * t
+
+def kl(teacher: Tensor, student: Tensor, t: float) -> Tensor:
+    """T^2 KL(softmax_T(teacher) || softmax_T(student)), as it is usually written."""
+    said, target = F.log_softmax(student / t, dim=1), F.softmax(teacher / t, dim=1)
+    return F.kl_div(said, target, reduction="batchmean") * t * t
 
 
 def usual(size: Size) -> Usual:

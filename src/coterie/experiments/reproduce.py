@@ -111,8 +111,9 @@ class Reproduction:
         }
 
     def check(self, jobs: Sequence[Job]) -> None:
-        """That every run's options, network and data exist."""
+        """That every run's options, network and data exist: each data set is loaded, each network made, once."""
         loaded: dict[str, recipe.Recipe] = {}
+        networks: set[tuple[str, str]] = set()
         for job in {replace(job, seed=0, needs=None).name: job for job in jobs}.values():
             made = self.recipe(job)
             data = json.dumps({key: v for key, v in job.options.items() if key.partition(".")[0] == "data"})
@@ -123,7 +124,11 @@ class Reproduction:
                     raise InputError(f"{error} (`coterie reproduce` looks where --data-root says.)") from None
                 loaded[data] = made
             known = loaded[data].data
-            models.factory(made.model, len(known.classes), known.shape[0], made.model_options)
+            if (data, made.model) not in networks:
+                networks.add((data, made.model))
+                channels, *size = known.shape
+                options, sides = made.model_options, (size[0], size[1])
+                models.factory(made.model, len(known.classes), channels, options, sides, fresh=False)()
 
 
 def reproduce(
