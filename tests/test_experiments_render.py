@@ -78,6 +78,32 @@ def test_a_selection_is_still_compared_with_the_first_row(out: Path) -> None:
     )
 
 
+def test_any_row_can_be_what_the_others_are_compared_with(out: Path, tmp_path: Path) -> None:
+    base, _, pcl = Reproduction("table4", toy(), out, 3, against="PCL").lines()
+    assert pcl.difference is None and base.reference == pcl.reference == "PCL"
+    assert base.difference is not None and base.difference.half_width is not None
+    interval = stats.ttest_rel([40.0, 42.0], [38.5, 39.5]).confidence_interval(0.95)
+    assert base.difference.mean - base.difference.half_width == pytest.approx(interval.low)
+    assert (base.cost, pcl.cost) == (1.0, pytest.approx(4.0))  # cost stays in that of the first row
+    document, begin = tmp_path / "results.md", "<!-- coterie reproduce table4 --protocol toy --against PCL -->"
+    document.write_text(f"{begin}\n{END}\n")
+    present(Reproduction("table4", toy(), out, 3, against="PCL"), "table", str(document))
+    assert "difference to PCL" in document.read_text()
+    told = refused("reproduce", "table4", "--show", "--out", tmp_path / "none", "--against", "Basline")
+    assert "no such row; there are Baseline; KD; PCL" in told
+
+
+def test_what_there_is_of_further_seeds_is_shown_too(out: Path) -> None:
+    fewer = Reproduction("table4", toy(), out, 1)
+    base, kd, pcl = fewer.lines()
+    assert base.error.values == (40.0, 42.0, 41.0) and pcl.error.values == (38.5, 39.5)
+    assert kd.notes[1:] == ["seed 1 damaged: its config.yaml cannot be read"]  # seed 2 was not asked for
+    assert [row.split("|")[3].strip() for row in markdown([base, kd, pcl]).splitlines()[4:7]] == ["3", "0/1", "2"]
+    assert len(fewer.jobs()) == 4  # trained is what was asked for, and a teacher
+    more = Reproduction("table4", toy(), out, 6).lines()
+    assert more[0].notes == ["seeds 3, 4, 5 missing"]
+
+
 def test_terminal_and_markdown(out: Path) -> None:
     found, screen = made(out).lines(), io.StringIO()
     show("table4", found, Console(file=screen, width=60))

@@ -16,6 +16,7 @@ def reproduce(
     seeds: int = 3,
     out: str = "",
     data_root: str = "data",
+    against: str = "",
     launcher: Literal["local", "ray"] = "local",
     processes: int | None = None,
     threads: int = 1,
@@ -31,9 +32,10 @@ def reproduce(
         what: table1, table2, table3, table4, fig3, fig4 or fig5.
         protocol: paper, mini, mini100 or smoke.
         only: comma-separated words that a cell must all have in its row, setting, method, network or data.
-        seeds: runs of each cell.
+        seeds: runs of each cell; what there is of further seeds is shown too.
         out: the directory of runs; by default results/PROTOCOL.
         data_root: where the data sets are; ImageNet is the folder `imagenet` in there.
+        against: the row that the others are compared with; by default the first.
         launcher: processes on this machine, or a Ray cluster (RAY_ADDRESS).
         processes: how many runs at once; by default one per GPU, without GPUs one per core.
         threads: CPU threads of each run.
@@ -52,6 +54,7 @@ def reproduce(
         seeds,
         out,
         data_root,
+        against,
         launcher,
         processes,
         threads,

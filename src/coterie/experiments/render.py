@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -36,7 +37,7 @@ def _cells(line: Line) -> list[str]:
     return [
         line.row,
         line.error.text() if line.error.count else _missing(line),
-        f"{line.error.count}/{line.seeds}",
+        str(line.error.count) if line.error.count >= line.seeds else f"{line.error.count}/{line.seeds}",
         "" if line.paper is None else str(line.paper),
         "" if line.difference is None else line.difference.text(),
         _spread(line.raw),
@@ -102,20 +103,16 @@ def markdown(found: Sequence[Line]) -> str:
     return "\n".join(parts) + f"\n{EXPLAINED}\n"
 
 
-def marker(experiment: str, protocol: str) -> str:
-    return f"<!-- coterie reproduce {experiment} --protocol {protocol} -->"
+def marker(experiment: str, protocol: str, against: str = "") -> str:
+    compared = f" --against {shlex.quote(against)}" if against else ""
+    return f"<!-- coterie reproduce {experiment} --protocol {protocol}{compared} -->"
 
 
 END = "<!-- end -->"
 
 
-def into(file: Path, experiment: str, protocol: str, text: str) -> None:
-    """Replace what stands in a document between `marker` and the next `END`."""
-    place(file, marker(experiment, protocol), text)
-
-
 def place(file: Path, begin: str, text: str) -> None:
-    """Replace what stands in a document between this line and the next `END`."""
+    """Replace what stands in a document between this line, a `marker`, and the next `END`."""
     if not file.is_file():
         raise InputError(f"--into: there is no file {file}.")
     document = file.read_text()

@@ -23,8 +23,7 @@ from .draw import draw
 from .estimate import Speed, clock, measure, plain, seconds, wall_clock
 from .jobs import Job, distinct, shard
 from .protocols import EXPERIMENTS, PROTOCOLS, Protocol
-from .render import into as write_into
-from .render import markdown, show
+from .render import markdown, marker, place, show
 from .results import Line, lines
 from .runner import Local, environments, run, say
 from .state import state
@@ -43,10 +42,18 @@ class Reproduction:
         seeds: runs of each cell.
         only: comma-separated words that a cell must have in its row, setting, method, network or data.
         data_root: where the data sets are; ImageNet's folder is `imagenet` in there.
+        against: the row that the others are compared with, if not the first.
     """
 
     def __init__(
-        self, experiment: str, protocol: Protocol, out: Path, seeds: int, only: str = "", data_root: str = "data"
+        self,
+        experiment: str,
+        protocol: Protocol,
+        out: Path,
+        seeds: int,
+        only: str = "",
+        data_root: str = "data",
+        against: str = "",
     ) -> None:
         if experiment not in EXPERIMENTS:
             raise unknown("table or figure", experiment, EXPERIMENTS)
@@ -55,6 +62,10 @@ class Reproduction:
         self.experiment, self.protocol, self.out, self.data_root = experiment, protocol, out, data_root
         self.everything = cells(experiment, protocol, seeds)
         self.cells: Sequence[Cell] = select(self.everything, only) if only else self.everything
+        rows = dict.fromkeys(cell.row for cell in self.everything)
+        if against and against not in rows:
+            raise InputError(f"--against '{against}': there is no such row; there are {'; '.join(rows)}.")
+        self.against = against
         self._check_out()
 
     def _check_out(self) -> None:
@@ -87,7 +98,7 @@ class Reproduction:
         return shard(found, int(match[1]), int(match[2]))
 
     def lines(self) -> list[Line]:
-        return lines(self.experiment, self.cells, self.everything, self.out)
+        return lines(self.experiment, self.cells, self.everything, self.out, self.against)
 
     def recipe(self, job: Job) -> recipe.Recipe:
         """A job's recipe as `coterie train` will understand it, the data as seen from here."""
@@ -138,6 +149,7 @@ def reproduce(
     seeds: int,
     out: str,
     data_root: str,
+    against: str,
     launcher: str,
     processes: int | None,
     threads: int,
@@ -153,7 +165,7 @@ def reproduce(
     if threads < 1 or (processes is not None and processes < 1):
         raise InputError("--processes and --threads must be at least 1.")
     chosen = PROTOCOLS[protocol]
-    made = Reproduction(what, chosen, Path(out or f"results/{protocol}"), seeds, only, data_root)
+    made = Reproduction(what, chosen, Path(out or f"results/{protocol}"), seeds, only, data_root, against)
     jobs = made.jobs(part)
     failed: dict[str, str] = {}
     if dry_run:
@@ -178,7 +190,7 @@ def present(made: Reproduction, form: Format, into: str) -> None:
     """What there is, as asked for; a figure is drawn too."""
     found = made.lines()
     if into:
-        write_into(Path(into), made.experiment, made.protocol.name, markdown(found))
+        place(Path(into), marker(made.experiment, made.protocol.name, made.against), markdown(found))
     elif form == "json":
         print(json.dumps([line.plain() for line in found], indent=2))
     elif form == "markdown":

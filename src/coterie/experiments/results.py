@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,10 @@ class Line:
     beside: str
     """The paper's setting."""
     reference: str
+    """The row that it is compared with."""
     difference: Difference | None
     cost: float | None
-    """Training time, at its fastest, in that of the reference's runs of the same seeds."""
+    """Training time, at its fastest, in that of the first row's runs of the same seeds."""
     further: Mapping[str, Spread] = field(default_factory=dict)
     """What a figure reads besides."""
     notes: Sequence[str] = ()
@@ -60,21 +61,34 @@ Finished = dict[int, Result]
 """The finished runs of a cell by seed."""
 
 
-def lines(experiment: str, cells: Sequence[Cell], everything: Sequence[Cell], out: Path) -> list[Line]:
-    """Of these cells; what they are compared with, the first row of their setting, is found in `everything`."""
+SEEDS = 10
+"""Runs of more seeds than this are not looked for."""
+
+
+def jobs(cell: Cell, out: Path) -> list[Job]:
+    """Those asked for, and of further seeds those that are there."""
+    further = (replace(cell.jobs[0], seed=seed) for seed in range(len(cell.jobs), SEEDS))
+    return [*cell.jobs, *(job for job in further if (out / job.name).is_dir())]
+
+
+def lines(
+    experiment: str, cells: Sequence[Cell], everything: Sequence[Cell], out: Path, against: str = ""
+) -> list[Line]:
+    """Of these cells, beside the row `against`, or the first one, of their setting as found in `everything`."""
     found: dict[str, State] = {}
 
     def states(cell: Cell) -> list[tuple[Job, State]]:
-        return [(job, found.setdefault(job.name, state(out, job))) for job in cell.jobs]
+        return [(job, found.setdefault(job.name, state(out, job))) for job in jobs(cell, out)]
 
     def finished(cell: Cell) -> Finished:
         return {job.seed: now.result for job, now in states(cell) if now.kind == "done"}
 
     result = []
     for cell in cells:
-        reference = next(other for other in everything if other.setting == cell.setting)
+        rows = [other for other in everything if other.setting == cell.setting]
+        reference = next((row for row in rows if row.row == against), rows[0])
         ours, theirs = finished(cell), finished(reference)
-        first = cell.row == reference.row
+        same = cell.row == reference.row
         result.append(
             Line(
                 cell.setting.title,
@@ -86,10 +100,10 @@ def lines(experiment: str, cells: Sequence[Cell], everything: Sequence[Cell], ou
                 cell.paper,
                 beside(experiment, cell.setting),
                 reference.row,
-                None if first else paired(_errors(ours, cell.predictor), _errors(theirs, reference.predictor)),
-                _ratio(ours, theirs),
+                None if same else paired(_errors(ours, cell.predictor), _errors(theirs, reference.predictor)),
+                _ratio(ours, finished(rows[0])),
                 {name: Spread.of(map(read, ours.values())) for name, read in _further(experiment, cell).items()},
-                [note for job, now in states(cell) if (note := _note(job, now))],
+                _notes(states(cell)),
             )
         )
     return result
@@ -122,12 +136,17 @@ def _seconds(run: Result) -> float:
     return float(min(time / length for time, length in zip(times, lengths, strict=True)) * run.trained)
 
 
+def _notes(states: Sequence[tuple[Job, State]]) -> list[str]:
+    missing = [str(job.seed) for job, now in states if now.kind == "missing" and not now.note]
+    seeds = f"seed{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+    rest = [note for job, now in states if (note := _note(job, now))]
+    return [*rest, f"{seeds} missing"] if missing else rest
+
+
 def _note(job: Job, now: State) -> str:
     seed = f"seed {job.seed}"
     if now.note and now.kind in ("missing", "partial"):
         return f"{seed} failed after {now.epochs} of {job.epochs} epochs: {now.note}"
-    if now.kind == "missing":
-        return f"{seed} missing"
     if now.kind == "partial":
         return f"{seed} partial: {now.epochs} of {job.epochs} epochs"
     if now.kind == "damaged":
@@ -187,7 +206,7 @@ def _mean_variance(run: Result, first: bool) -> float | None:
 def curve(cell: Cell, out: Path, value: Callable[[Record], float | None]) -> dict[int, Spread]:
     """A number after each epoch, over the seeds that got there, unfinished ones too."""
     by_epoch: dict[int, list[float | None]] = {}
-    for job in cell.jobs:
+    for job in jobs(cell, out):
         for record in state(out, job).result.records:
             by_epoch.setdefault(record["epoch"] + 1, []).append(value(record))
     return {epoch: spread for epoch, values in by_epoch.items() if (spread := Spread.of(values)).count}
