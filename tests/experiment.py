@@ -60,11 +60,24 @@ def records(job: Job, errors: dict[str, float], epochs: int | None = None, train
     return "".join(lines)
 
 
+def config(job: Job) -> dict[str, Any]:
+    """A config.yaml of a job, as `coterie train` writes it: a class with arguments is a mapping."""
+    found: dict[str, Any] = {"seed": job.seed}
+    for option, value in sorted(job.options.items()):  # `method` comes before `method.weight`
+        head, _, rest = option.partition(".")
+        if not rest:
+            found[head] = value
+            continue
+        if not isinstance(found.get(head), dict):
+            found[head] = {"class_path": f"some.module.{found.get(head)}", "init_args": {}}
+        found[head]["init_args"][rest] = value
+    return found
+
+
 def write_run(out: Path, job: Job, errors: dict[str, float], **rest: Any) -> Path:
     """A run directory as results are kept: its configuration and metrics, without weights."""
     path = out / job.name
     path.mkdir(parents=True)
-    config = {"seed": job.seed, "epochs": job.epochs, "model": job.options["model"]}
-    (path / "config.yaml").write_text(json.dumps(config))
+    (path / "config.yaml").write_text(json.dumps(config(job)))
     (path / "metrics.jsonl").write_text(records(job, errors, **rest))
     return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from coterie.errors import InputError
+from coterie.experiments.estimate import Speed, clock, seconds, wall_clock
 from coterie.experiments.jobs import Job, cost, distinct, shard
-from coterie.experiments.paper import NUMBERS, PARAMETERS, TABLE1, TABLE2, TABLE3, TABLE4
+from coterie.experiments.paper import FIG5, NUMBERS, PARAMETERS, TABLE1, TABLE2, TABLE3, TABLE4
 from coterie.experiments.protocols import EXPERIMENTS, MINI, PAPER, PROTOCOLS
 from coterie.experiments.reproduce import Reproduction
 from coterie.experiments.statistics import paired
@@ -64,6 +67,12 @@ def test_the_other_tables_are_the_specifications(spec: str) -> None:
         assert numbers(ten) == [TABLE4["CIFAR-10", "ResNet32"][name]]
         assert numbers(hundred.rstrip(".") + " ") == [TABLE4["CIFAR-100", "ResNet32"][name]]
     assert "four branches: 19.8 %" in figures and "0.7 points worse" in figures
+    full = TABLE2["CIFAR-100", "ResNet110"]["+ L_pm (full)"]
+    assert FIG5["CIFAR-100", "ResNet110"] == {
+        "3 peers": full,
+        "4 peers": (19.8, None),
+        "3 peers, w/o InAu": (pytest.approx(full.mean + 0.7, abs=0.03), None),
+    }
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -119,6 +128,71 @@ def test_mini_is_the_same_science_smaller() -> None:
     assert cells("table1", PROTOCOLS["smoke"], 1)[0].jobs[0].options == {**options, "epochs": 3}
 
 
+def test_mini100_is_cifar100_with_fewer_images_and_a_larger_network() -> None:
+    options = cells("table1", PROTOCOLS["mini100"], 1)[0].jobs[0].options
+    other = {"data": "cifar100", "data.size": 16, "data.limit": 50, "model": "resnet14"}
+    assert options == {**cells("table1", MINI, 1)[0].jobs[0].options, **other}
+
+
+def test_every_row_trains_and_reads_what_its_name_says() -> None:
+    def found(experiment: str) -> dict[str, tuple[str, dict[str, object], str | None]]:
+        return {
+            cell.row: (
+                str(cell.jobs[0].options["method"]),
+                {k.removeprefix("method."): v for k, v in cell.jobs[0].options.items() if k.startswith("method.")},
+                cell.predictor,
+            )
+            for cell in cells(experiment, PAPER, 1)
+            if "ImageNet" not in cell.setting.title
+        }
+
+    assert found("table1") == {
+        "Baseline": ("Baseline", {}, None),
+        "Baseline + EMA": ("Baseline", {}, "mean1"),
+        "FFL-S": ("FFL", {}, None),
+        **{name: (name, {}, None) for name in ("DML", "CL", "ONE", "OKDDip", "KDCL", "PCL")},
+    }
+    alone = {"distil_ensemble": False, "peer_teacher": "none"}
+    assert found("table2") == {  # pcl.md, section 5: what each line of Table 2 has of Eq. 2, 3, 4 and 9
+        "Backbone": ("Baseline", {}, None),
+        "+ L_ce^p": ("PCL", {"ensemble": "none", **alone}, None),
+        "+ L_ce^t": ("PCL", alone, None),
+        "+ L_pe": ("PCL", {"peer_teacher": "none"}, None),
+        "+ L_pm (full)": ("PCL", {}, None),
+        "P.E. + mutual distillation": ("PCL", {"peer_teacher": "mutual"}, None),
+        "P.E. + traditional mean model": ("PCL", {"peer_teacher": "own_mean"}, None),
+        "logit sum + P.M.": ("PCL", {"ensemble": "sum"}, None),
+    }
+    assert (
+        found("table3")
+        == found("fig4")
+        == {
+            "ONE-E": ("ONE", {}, "ensemble"),
+            "FFL": ("FFL", {}, "ensemble"),
+            "OKDDip-E": ("OKDDip", {"leader": False}, "ensemble"),
+            "PCL-E": ("PCL", {}, "ensemble"),
+        }
+    )
+    assert {cell.row: cell.jobs[0].peers for cell in cells("fig5", PAPER, 1)}["4 peers"] == 4
+    taught = [cell.jobs[0].needs for cell in cells("table4", PAPER, 1) if cell.row == "KD"]
+    assert [(job.options["model"], job.options["method"]) for job in taught if job] == [
+        ("resnet110", "Baseline")
+    ] * 2
+
+
+def test_a_runs_time_is_its_steps_and_its_evaluations() -> None:
+    found = {cell.row: cell.jobs[0] for cell in cells("table1", MINI, 1)}
+    speed, teacher = Speed(step=0.1, test=2.0, steps=20), Speed(step=0.6, test=9.0, steps=20)
+    assert seconds(found["Baseline"], 300, speed, None) == pytest.approx(300 * 20 * 0.1 + 30 * 2.0 * 2)
+    assert seconds(found["Baseline"], 15, speed, None) == pytest.approx(
+        15 * 20 * 0.1 + 2 * 2.0 * 2
+    )  # what is left
+    assert seconds(found["PCL"], 300, speed, None) == pytest.approx(300 * 20 * 0.4 + 30 * 2.0 * 2 * 5 / 3)
+    assert seconds(found["KD"], 300, speed, teacher) == pytest.approx(300 * 20 * (0.1 + 0.2) + 30 * 2.0 * 2)
+    assert wall_clock([10.0, 20.0, 30.0], 2) == 30.0 and wall_clock([10.0, 30.0, 40.0], 2) == 40.0
+    assert [clock(t) for t in (12, 600, 7200, 3e5)] == ["12 s", "10 min", "2.0 h", "3.5 days"]
+
+
 def test_tables_share_their_runs() -> None:
     def name(experiment: str, row: str) -> str:
         return next(cell.jobs[0].name for cell in cells(experiment, MINI, 1) if cell.row == row)
@@ -167,6 +241,20 @@ def test_only_selects_by_all_its_words() -> None:
     assert {cell.jobs[0].options["model"] for cell in select(found, "wrn20_8")} == {"wrn20_8"}
 
 
+def test_only_takes_a_rows_name_for_that_row_alone() -> None:
+    def rows(only: str, experiment: str = "table1") -> list[str]:
+        return [cell.row for cell in select(cells(experiment, MINI, 1), only)]
+
+    assert rows("CL") == ["CL"] and rows("kd") == ["KD"] and rows("Baseline") == ["Baseline"]
+    assert rows("Baseline, 3 views") == ["Baseline, 3 views"] and rows("3 peers", "fig5") == ["3 peers"]
+    assert rows("Baseline; ONE;PCL;") == ["Baseline", "ONE", "PCL"]
+    assert (
+        len(rows("views")) == 1
+        and len(rows("resnet8")) == 12
+        and rows("PCL", "table2") == rows("pcl", "fig3") + rows("P.M.;P.E.", "table2")
+    )
+
+
 def test_paired_difference_is_scipys() -> None:
     random = np.random.default_rng(0)
     ours = dict(enumerate(random.normal(38, 1, 5)))
@@ -200,8 +288,8 @@ def test_one_pair_has_no_interval_and_none_no_difference() -> None:
         (["reproduce", "table1", "--processes", "0"], "must be at least 1"),
         (["reproduce", "table1", "--launcher", "slurm"], "one of local, ray, not 'slurm'"),
         (["reproduce", "table1", "--format", "pdf"], "one of table, markdown, json"),
-        (["reproduce", "table1", "--show", "--into", "nope.md"], "no file nope.md"),
-        (["reproduce", "table1", "--only", "baseline,ema", "--protocol", "paper"], "cifar10 is not under data"),
+        (["reproduce", "table1", "--into", "nope.md"], "no file nope.md"),
+        (["reproduce", "table1", "--only", "ema", "--protocol", "paper"], "cifar10 is not under data"),
     ],
 )
 def test_bad_input_gets_one_sentence_before_anything_starts(
@@ -221,6 +309,38 @@ def test_an_out_of_another_protocol_or_of_something_else_is_refused(tmp_path: Pa
     assert "not empty" in refused("reproduce", "table1", "--out", other)
     assert "is a file" in refused("reproduce", "table1", "--out", other / "chapter1.txt")
     assert [file.name for file in other.iterdir()] == ["chapter1.txt"]
+    for damaged in ("garbage", "{}", "[]"):
+        (tmp_path / "protocol.json").write_text(damaged)
+        assert "protocol.json is damaged" in refused("reproduce", "table1", "--show", "--out", tmp_path)
+
+
+def test_an_out_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(InputError, match="cannot be written .*: choose another --out"):
+        Reproduction("table1", MINI, tmp_path / "file" / "out", 1).prepare()
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_shards_that_start_together_make_one_directory(tmp_path: Path) -> None:
+    def begin(number: int) -> None:
+        made = Reproduction("table1", MINI, tmp_path / f"{number // 8}", 1)
+        made.prepare()
+        (made.out / f"run{number}").mkdir()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(begin, range(160)))
+    for out in tmp_path.iterdir():
+        assert len(list(out.iterdir())) == 9 and "mini" in (out / "protocol.json").read_text()
+
+
+def test_data_is_found_from_an_out_behind_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "results").symlink_to("far/away")
+    made = Reproduction("table1", MINI, Path("results/mini"), 1)
+    made.prepare()
+    root = made.roots(made.jobs())["cifar10"]
+    assert (Path("results/mini").resolve() / root).resolve() == tmp_path / "data"
 
 
 @pytest.mark.parametrize("name", ["mini", "mini100", "smoke", "paper"])

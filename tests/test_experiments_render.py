@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,14 @@ from rich.console import Console
 from scipy import stats
 
 from coterie.cli import main
-from coterie.experiments.protocols import MINI, PROTOCOLS
+from coterie.experiments.protocols import MINI, PAPER, PROTOCOLS
 from coterie.experiments.render import END, markdown, marker, show
 from coterie.experiments.reproduce import Reproduction, present
 from coterie.experiments.results import lines
 from coterie.experiments.sections import beside_the_paper
 from coterie.experiments.state import failure_file
 from coterie.experiments.tables import Cell, cells
-from coterie.report import page
+from coterie.report import page, runs
 
 from .conftest import refused
 from .experiment import toy, write_run
@@ -86,6 +87,11 @@ def test_any_row_can_be_what_the_others_are_compared_with(out: Path, tmp_path: P
     assert base.difference.mean - base.difference.half_width == pytest.approx(interval.low)
     assert (base.cost, pcl.cost) == (1.0, pytest.approx(4.0))  # cost stays in that of the first row
     document, begin = tmp_path / "results.md", "<!-- coterie reproduce table4 --protocol toy --against PCL -->"
+    assert marker("table4", "toy", against="PCL") == begin
+    assert (
+        marker("fig5", "mini", "2 peers", 2)
+        == "<!-- coterie reproduce fig5 --protocol mini --only '2 peers' --seeds 2 -->"
+    )
     document.write_text(f"{begin}\n{END}\n")
     present(Reproduction("table4", toy(), out, 3, against="PCL"), "table", str(document))
     assert "difference to PCL" in document.read_text()
@@ -98,7 +104,11 @@ def test_what_there_is_of_further_seeds_is_shown_too(out: Path) -> None:
     base, kd, pcl = fewer.lines()
     assert base.error.values == (40.0, 42.0, 41.0) and pcl.error.values == (38.5, 39.5)
     assert kd.notes[1:] == ["seed 1 damaged: its config.yaml cannot be read"]  # seed 2 was not asked for
-    assert [row.split("|")[3].strip() for row in markdown([base, kd, pcl]).splitlines()[4:7]] == ["3", "0/1", "2"]
+    assert [row.split("|")[3].strip() for row in markdown([base, kd, pcl]).splitlines()[4:7]] == [
+        "3/3",
+        "0/1",
+        "2/2",
+    ]
     assert len(fewer.jobs()) == 4  # trained is what was asked for, and a teacher
     more = Reproduction("table4", toy(), out, 6).lines()
     assert more[0].notes == ["seeds 3, 4, 5 missing"]
@@ -122,8 +132,48 @@ def test_terminal_and_markdown(out: Path) -> None:
     table = markdown(found)
     rows = [line for line in table.splitlines() if line.startswith("|")]
     assert len(rows) == 5 and len({row.count("|") for row in rows}) == 1
-    assert rows[4].startswith("| PCL | 39.00 ± 0.71 | 2/3 | 5.67 ± 0.12 | -2.00 ± 6.35 |")
+    assert rows[4].startswith("| PCL | 39.00 ± 0.71 | 2/3 | 5.67 ± 0.12 | -2.00 ± 6.35 (2) |")
     assert "- PCL: seed 2 partial: 1 of 2 epochs" in table
+
+
+def test_a_document_says_when_and_on_what_the_runs_were_trained(out: Path) -> None:
+    assert "Trained" not in markdown(made(out).lines())  # these runs have not told
+    first, second = (job for cell in made(out).cells if cell.row == "Baseline" for job in cell.jobs[:2])
+    told = {"date": "2026-11-16T02:42", "commit": "a" * 40, "processor": "P", "threads": 1, "torch": "2"}
+    (out / first.name / "environment.json").write_text(json.dumps(told))
+    later = {**told, "date": "2026-11-18T01:00", "commit": "b" * 40}
+    (out / second.name / "environment.json").write_text(json.dumps({**told, "continued": [later]}))
+    said = markdown(made(out).lines()).splitlines()[-1]
+    assert said == "Trained 2026-11-16 to 2026-11-18, commit aaaaaaa, bbbbbbb, P, threads 1, torch 2."
+
+
+def test_a_pupils_cost_is_its_teachers_too(tmp_path: Path) -> None:
+    base, kd, _ = cells("table4", toy(), 1)
+    teacher = kd.jobs[0].needs
+    assert teacher is not None
+    for job, seconds in ((base.jobs[0], 1.0), (kd.jobs[0], 1.25), (teacher, 3.5)):
+        write_run(tmp_path, job, {"peer1": 40.0}, train=seconds)
+    assert lines("table4", [kd], [base, kd], tmp_path)[0].cost == pytest.approx(4.75)
+
+
+def test_an_ensembles_row_has_its_own_raw_and_averaged_weights_and_its_size(tmp_path: Path) -> None:
+    one, *_, pcl = found = [cell for cell in cells("table3", PAPER, 1) if cell.setting.beside[0] == "CIFAR-100"]
+    errors = {"peer1": 1.0, "mean1": 2.0, "ensemble": 3.0}
+    for cell, other in ((one, "mean_ensemble"), (pcl, "raw_ensemble")):
+        run = write_run(tmp_path, cell.jobs[0], {**errors, other: 4.0})
+        (run / "data.json").write_text(json.dumps({"shape": [3, 32, 32], "classes": list(range(100))}))
+    first, *_, last = lines("table3", found, found, tmp_path)
+    assert (first.error.mean, first.raw.mean, first.averaged.mean) == (3.0, 3.0, 4.0)
+    assert (last.error.mean, last.raw.mean, last.averaged.mean) == (3.0, 4.0, 3.0)
+    sizes = [[spread.text() for spread in line.further.values()] for line in (first, last)]
+    assert sizes == [["2.96", "2.96"], ["3.04", "3.04"]]  # the paper's Table 3
+
+
+def test_what_was_moved_aside_is_in_no_report(out: Path) -> None:
+    kept = runs.find([out.parent])
+    (out / kept[0].name).rename(out.with_name("out-damaged"))
+    assert runs.find([out.parent]) == kept[1:]
+    assert runs.find([out.with_name("out-damaged")]) == [out.with_name("out-damaged")]  # unless it is named
 
 
 def test_json_is_plain(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,11 +193,17 @@ def test_a_documents_table_is_replaced_in_place(out: Path, tmp_path: Path) -> No
     assert document.read_text() == once and "outdated" not in once
     assert once.startswith(f"# Results\n\n{begin}\n") and once.endswith(f"{END}\n\nWhat holds.\n")
     assert "| PCL | 39.00" in once
-    document.write_text("no place\n")
-    assert "no place for this table" in refused(
-        "reproduce", "table1", "--show", "--out", tmp_path / "none", "--into", document
-    )
-    assert document.read_text() == "no place\n"
+
+
+def test_a_document_without_a_place_is_refused_before_any_training_and_keeps_its_text(tmp_path: Path) -> None:
+    document, begin = tmp_path / "results.md", marker("table1", "mini")
+    endless = f"{begin}\nWhat holds.\n{marker('table2', 'mini')}\n{END}\n"  # the end is that of another table
+    for content in (b"no place\n", endless.encode(), begin.encode(), b"\xff\xfe" + begin.encode()):
+        document.write_bytes(content)
+        said = refused("reproduce", "table1", "--out", tmp_path / "none", "--into", document)  # data is not there
+        assert "no place for this table" in said or "cannot be read as text" in said
+        assert document.read_bytes() == content
+    assert not (tmp_path / "none").exists()
 
 
 def test_figures_are_drawn_from_what_there_is(tmp_path: Path) -> None:
@@ -201,12 +257,13 @@ def test_dry_run_lists_runs_with_a_time(
     monkeypatch.setitem(PROTOCOLS, "toy", toy())
     main(["reproduce", "fig5", "--protocol", "toy", "--out", str(tmp_path / "x"), "--dry-run", "--seeds", "1"])
     text = capsys.readouterr().out
-    assert "4 runs; " in text and text.count("missing") == 4 and " s " in text
+    assert "4 runs; " in text and text.count("missing") == 4 and "cannot be estimated" not in text
+    assert len(re.findall(r"2 │ +\d+ s │", text)) == 4  # two epochs left of each, and how long that takes
     assert not (tmp_path / "x").exists()
     with monkeypatch.context() as patch:  # without the data there is a list all the same
         patch.chdir(tmp_path)
         main(["reproduce", "fig5", "--protocol", MINI.name, "--dry-run", "--seeds", "1"])
-    assert "4 more cannot be estimated" in capsys.readouterr().out
+    assert "4 runs; 4 cannot be estimated." in capsys.readouterr().out
 
 
 def test_the_report_shows_ours_beside_the_papers(out: Path, tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
+import torch
 
 from coterie.cli import main
 from coterie.errors import InputError
+from coterie.experiments.execute import execute
 from coterie.experiments.jobs import Job
 from coterie.experiments.protocols import PROTOCOLS
 from coterie.experiments.reproduce import Reproduction
@@ -158,6 +160,62 @@ def test_a_run_in_progress_is_waited_for_not_trained_twice(out: Path, reproduce:
     assert starts(out, job) == 1 and state(out, job).epochs == 5
 
 
+@pytest.fixture
+def partial(tmp_path: Path) -> tuple[Path, Job]:
+    """A run of one epoch of two, with both its checkpoints."""
+    job = jobs(1)[0]
+    path = write_run(tmp_path / "out", job, {"peer1": 50.0}, epochs=1)
+    size = (path / "metrics.jsonl").stat().st_size
+    for name in ("checkpoint.pt", "checkpoint.previous.pt"):
+        torch.save({"metrics": size}, path / name)
+    return path, job
+
+
+def attempt(path: Path, job: Job, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Execute a job whose training is refused for a reason that has nothing to do with its directory."""
+    monkeypatch.setattr("coterie.experiments.execute._train", lambda *_: 2)
+    log_file(path.parent, job).parent.mkdir(exist_ok=True)
+    log_file(path.parent, job).write_text("coterie: cifar10 is not under data.\n")
+    return execute(path.parent, job, False, "data", {})
+
+
+@pytest.mark.parametrize("damaged", ["", "checkpoint.pt"])
+def test_what_was_trained_stays_where_training_is_refused_for_another_reason(
+    partial: tuple[Path, Job], damaged: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with a newest checkpoint that is damaged: `coterie train` goes on from the one before."""
+    path, job = partial
+    if damaged:
+        (path / damaged).write_bytes(b"damaged")
+    assert attempt(path, job, monkeypatch) == "cifar10 is not under data."
+    assert state(path.parent, job).epochs == 1 and not path.parent.with_name("out-damaged").exists()
+
+
+@pytest.mark.parametrize("damage", ["checkpoints", "metrics"])
+def test_a_run_that_cannot_be_gone_on_with_is_moved_aside(
+    partial: tuple[Path, Job], damage: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, job = partial
+    if damage == "metrics":
+        torch.save({"metrics": 10**6}, path / "checkpoint.pt")
+    else:
+        for file in path.glob("checkpoint*"):
+            file.write_bytes(b"damaged")
+    attempt(path, job, monkeypatch)
+    aside = path.parent.with_name("out-damaged") / f"{job.name}-1"
+    assert (aside / "metrics.jsonl").is_file() and not path.exists()
+    assert f"moved to {aside}" in capsys.readouterr().err
+
+
+def test_a_run_of_other_options_under_this_name_is_not_taken_for_it(partial: tuple[Path, Job]) -> None:
+    path, job = partial
+    stored = json.loads((path / "config.yaml").read_text())
+    stored["optimizer"]["init_args"]["lr"] = 0.05
+    (path / "config.yaml").write_text(json.dumps(stored))
+    found = state(path.parent, job)
+    assert found.kind == "damaged" and found.note == "its config.yaml has optimizer.lr 0.05, not 0.1"
+
+
 class Recorder:
     """A launcher that trains nothing: it notes what it was given, and lets some fail."""
 
@@ -170,7 +228,10 @@ class Recorder:
         self.given.append((job.name, weights))
         future: Future[str | None] = Future()
         failed = bool(self.failing) and job.name.startswith(self.failing)
-        future.set_result("out of memory" if failed else None)
+        if failed and self.failing == "PCL":
+            future.set_exception(OSError("no space left on device"))
+        else:
+            future.set_result("out of memory" if failed else None)
         return future
 
     def stop(self) -> None:
@@ -188,6 +249,15 @@ def test_a_teacher_comes_first_and_its_failure_is_its_pupils(tmp_path: Path) -> 
     failed = run([*teachers, *pupils], tmp_path, Recorder(tmp_path, failing="Baseline"))
     assert failed[pupils[0].name] == f"its teacher {teachers[0].name} failed"
     assert failed[teachers[0].name] == "out of memory"
+    assert state(tmp_path, pupils[0]).note == failed[pupils[0].name]  # a table says so
+
+
+def test_what_goes_wrong_around_one_run_does_not_end_the_others(tmp_path: Path) -> None:
+    wanted = [cell.jobs[0] for cell in cells("table2", toy(), 1)]
+    recorder = Recorder(tmp_path, failing="PCL")
+    failed = run(wanted, tmp_path, recorder)
+    assert len(recorder.given) == len(wanted) + 1 and len(failed) == len(wanted) - 1
+    assert set(failed.values()) == {"OSError: no space left on device"}
 
 
 def test_kept_metrics_are_done_but_no_teacher(tmp_path: Path) -> None:

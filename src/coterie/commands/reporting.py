@@ -31,7 +31,8 @@ def reproduce(
     Args:
         what: table1, table2, table3, table4, fig3, fig4 or fig5.
         protocol: paper, mini, mini100 or smoke.
-        only: comma-separated words that a cell must all have in its row, setting, method, network or data.
+        only: rows by name, such as 'PCL;ONE', or comma-separated words that a cell must all have in its row,
+            setting, method, network or data.
         seeds: runs of each cell; what there is of further seeds is shown too.
         out: the directory of runs; by default results/PROTOCOL.
         data_root: where the data sets are; ImageNet is the folder `imagenet` in there.
@@ -48,21 +49,21 @@ def reproduce(
     from ..experiments.reproduce import reproduce as run
 
     failed = run(
-        what,
-        protocol,
-        only,
-        seeds,
-        out,
-        data_root,
-        against,
-        launcher,
-        processes,
-        threads,
-        shard,
-        dry_run,
-        show,
-        format,
-        into,
+        what=what,
+        protocol=protocol,
+        only=only,
+        seeds=seeds,
+        out=out,
+        data_root=data_root,
+        against=against,
+        launcher=launcher,
+        processes=processes,
+        threads=threads,
+        part=shard,
+        dry_run=dry_run,
+        render_only=show,
+        form=format,
+        into=into,
     )
     if failed:
         reasons = "; ".join(f"{name} failed: {reason}" for name, reason in failed.items())

@@ -7,9 +7,12 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, reason
 from .execute import execute
 from .jobs import Job
+
+STOPPING = 60
+"""Seconds that runs are given to save and stop."""
 
 
 class OnRay:
@@ -32,7 +35,10 @@ class OnRay:
                 "--launcher ray needs Ray: pip install 'coterie[cluster]', here and on the nodes."
             ) from None
         if not ray.is_initialized():
-            ray.init(include_dashboard=False, log_to_driver=True)
+            try:
+                ray.init(include_dashboard=False, log_to_driver=True)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                raise InputError(f"Ray cannot be reached ({reason(error)}): look at RAY_ADDRESS.") from None
         self.out, self.root = out.resolve(), root
         self.slots = processes or 10**6
         gpus = 1 if ray.cluster_resources().get("GPU") else 0
@@ -52,3 +58,5 @@ class OnRay:
     def stop(self) -> None:
         for reference in self._tasks:
             self._ray.cancel(reference, force=False)
+        # Each asks its training to save and stop; whoever leaves before that leaves trainings behind.
+        self._ray.wait(self._tasks, num_returns=len(self._tasks), timeout=STOPPING) if self._tasks else None

@@ -27,7 +27,7 @@ class Speed:
 
 def plain(job: Job) -> Job:
     """The plain network of a job, whose speed is measured."""
-    options = {key: value for key, value in job.options.items() if not key.startswith("method.")}
+    options = {k: value for k, value in job.options.items() if k != "peers" and not k.startswith("method.")}
     return Job({**options, "method": "Baseline", "epochs": 1, "ema": False}, seed=0)
 
 

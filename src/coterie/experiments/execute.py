@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,11 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
+from ..checkpoint import Checkpoints
+from ..errors import InputError
 from .jobs import Job
 from .state import failure_file, log_file, state
 
-REFUSED, STOPPED = 2, 75
-"""Exit codes of `coterie train`: it cannot go on with what it found; a signal stopped it, and it was saved."""
+STOPPED = 75
+"""Exit code of `coterie train`: a signal stopped it, and it was saved."""
 
 
 class Interrupted(Exception):
@@ -34,8 +37,9 @@ def execute(
 ) -> str | None:
     """Train a job to its end, if it is not there yet; with `weights` its network must be there too.
 
-    Returns why it failed, or None. A run that another process trains is waited for. A damaged one is moved
-    beside `out`, never deleted, and done anew; so is one that `coterie train` refuses to continue.
+    Returns why it failed, or None. A run that another process trains is waited for. A damaged one, or one whose
+    checkpoints are, is moved beside `out`, never deleted, and done anew. Whatever else `coterie train` refuses,
+    such as data that is not there, is no reason to give up what was trained.
     """
     stop = stop or Event()
     log_file(out, job).parent.mkdir(parents=True, exist_ok=True)
@@ -43,13 +47,11 @@ def execute(
         found = state(out, job, weights)
         if found.kind == "done":
             return None
-        if found.kind == "damaged":
-            _aside(out, job, found.note)
+        damage = found.note if found.kind == "damaged" else _unreadable(out / job.name, found.kind)
+        if damage:
+            _aside(out, job, damage)
         failure_file(out, job).unlink(missing_ok=True)
         code = _train(out, job, root, environment, claim, stop)
-        if code == REFUSED and found.kind == "partial" and state(out, job).epochs <= found.epochs:
-            _aside(out, job, _last_line(out, job))
-            code = _train(out, job, root, environment, claim, stop)
         if state(out, job).kind == "done":
             return None
         reason = f"killed by signal {-code}" if code < 0 else _last_line(out, job) or f"exit code {code}"
@@ -105,14 +107,27 @@ def _train(out: Path, job: Job, root: str, environment: Mapping[str, str], claim
     return process.returncode
 
 
+def _unreadable(path: Path, kind: str) -> str:
+    """Why `coterie train` could not go on with a partial run, or nothing."""
+    if kind != "partial":
+        return ""
+    try:
+        saved = Checkpoints(path).load()
+    except InputError:
+        return "no checkpoint of it can be read"
+    metrics = path / "metrics.jsonl"
+    written = metrics.stat().st_size if metrics.is_file() else 0
+    return "its metrics.jsonl is shorter than at its checkpoint" if saved and written < saved["metrics"] else ""
+
+
 def _aside(out: Path, job: Job, reason: str) -> None:
     """Move a run's directory out of the way, to a new name beside `out`."""
-    beside = out.with_name(f"{out.name}-damaged")
+    beside = out.resolve().with_name(f"{out.resolve().name}-damaged")
     beside.mkdir(exist_ok=True)
     number = 1
     while (target := beside / f"{job.name}-{number}").exists():
         number += 1
-    (out / job.name).rename(target)
+    shutil.move(out / job.name, target)  # also where `out` is a file system of its own
     print(f"{job.name} cannot be continued ({reason}): moved to {target}, done anew.", file=sys.stderr, flush=True)
 
 

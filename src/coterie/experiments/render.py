@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from itertools import groupby
@@ -11,10 +10,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ..errors import InputError
+from ..durable import write
+from ..errors import InputError, reason
 from ..report.runs import Spread
 from .paper import SAYS
-from .results import Line
+from .results import Line, digits
 
 
 def _columns(group: Sequence[Line]) -> list[str]:
@@ -37,18 +37,18 @@ def _cells(line: Line) -> list[str]:
     return [
         line.row,
         line.error.text() if line.error.count else _missing(line),
-        str(line.error.count) if line.error.count >= line.seeds else f"{line.error.count}/{line.seeds}",
+        f"{line.error.count}/{max(line.seeds, line.error.count)}",
         "" if line.paper is None else str(line.paper),
         "" if line.difference is None else line.difference.text(),
         _spread(line.raw),
         _spread(line.averaged),
         cost,
-        *map(_spread, line.further.values()),
+        *(_spread(value, digits(value)) for value in line.further.values()),
     ]
 
 
-def _spread(spread: Spread) -> str:
-    return spread.text() if spread.count else ""
+def _spread(spread: Spread, digits: int = 2) -> str:
+    return spread.text(digits) if spread.count else ""
 
 
 def _missing(line: Line) -> str:
@@ -61,8 +61,10 @@ def _missing(line: Line) -> str:
 
 EXPLAINED = (
     "Top-1 error of the last epoch in per cent, mean ± standard deviation over the finished runs. "
-    "Differences are paired over seeds, ± half their 95 % confidence interval (Student's t). "
-    "Raw and averaged: peer 1's two sets of weights. Cost: measured training time in that of the first row."
+    "Differences are paired over the seeds that both have (in brackets, how many), ± half their 95 % confidence "
+    "interval (Student's t), and bold where it leaves out zero. Raw and averaged: the trained weights and their "
+    "running average, of peer 1 or of the ensemble. Cost: measured training time, that of a teacher included, in "
+    "that of the first row."
 )
 
 
@@ -82,11 +84,12 @@ def show(experiment: str, found: Sequence[Line], console: Console | None = None)
         for line in group:
             for note in line.notes:
                 console.print(f"{line.row}: {note}", highlight=False, soft_wrap=True)
+    console.print(EXPLAINED, highlight=False, soft_wrap=True)
     console.print(f"The paper: {SAYS[experiment]}", highlight=False, soft_wrap=True)
 
 
 def markdown(found: Sequence[Line]) -> str:
-    """The same as Markdown; differences whose interval leaves out zero are bold."""
+    """The same as Markdown."""
     parts = []
     for setting, members in groupby(found, key=lambda line: line.setting):
         group = list(members)
@@ -100,23 +103,46 @@ def markdown(found: Sequence[Line]) -> str:
         text = "\n".join("| " + " | ".join(row) + " |" for row in rows)
         notes = "".join(f"\n- {line.row}: {note}" for line in group for note in line.notes)
         parts.append(f"**{setting}**\n\n{text}\n" + (f"{notes}\n" if notes else ""))
-    return "\n".join(parts) + f"\n{EXPLAINED}\n"
+    return "\n".join(parts) + f"\n{EXPLAINED}\n" + _trained(found)
 
 
-def marker(experiment: str, protocol: str, against: str = "") -> str:
-    compared = f" --against {shlex.quote(against)}" if against else ""
-    return f"<!-- coterie reproduce {experiment} --protocol {protocol}{compared} -->"
+def _trained(found: Sequence[Line]) -> str:
+    """When, where and from what the runs behind these lines come."""
+    origins = [origin for line in found for origin in line.origins]
+    if not origins:
+        return ""
+    dates, commits, machines = (sorted(set(column)) for column in zip(*origins, strict=True))
+    days = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return f"Trained {days}, commit {', '.join(commits)}, {'; '.join(machines)}.\n"
+
+
+def marker(experiment: str, protocol: str, only: str = "", seeds: int = 3, against: str = "") -> str:
+    """The command, with those options that change what a table says."""
+    told = [experiment, "--protocol", protocol]
+    told += ["--only", only] if only else []
+    told += ["--seeds", str(seeds)] if seeds != 3 else []
+    told += ["--against", against] if against else []
+    return f"<!-- coterie reproduce {shlex.join(told)} -->"
 
 
 END = "<!-- end -->"
 
 
 def place(file: Path, begin: str, text: str) -> None:
-    """Replace what stands in a document between this line, a `marker`, and the next `END`."""
-    if not file.is_file():
-        raise InputError(f"--into: there is no file {file}.")
-    document = file.read_text()
-    pattern = re.compile(re.escape(begin) + r".*?" + re.escape(END), re.DOTALL)
-    if not pattern.search(document):
+    """Replace what stands in a document between this line, such as a `marker`, and its `END`."""
+    write(file, placed(file, begin, text))
+
+
+def placed(file: Path, begin: str, text: str) -> str:
+    """The document with this text in its place."""
+    try:
+        document = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"--into: there is no file {file}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--into: {file} cannot be read as text ({reason(error)}).") from None
+    before, found, rest = document.partition(begin)
+    old, end, after = rest.partition(END)
+    if not (found and end) or "<!-- coterie" in old:  # else the end is that of the next table
         raise InputError(f"{file} has no place for this table: put '{begin}' and '{END}' where it belongs.")
-    file.write_text(pattern.sub(lambda _: f"{begin}\n\n{text}\n{END}", document))
+    return f"{before}{begin}\n\n{text}\n{END}{after}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -17,19 +18,20 @@ from rich.table import Table
 
 from .. import models, recipe
 from ..arguments import parse
-from ..durable import write
 from ..errors import InputError, unknown
 from .draw import draw
 from .estimate import Speed, clock, measure, plain, seconds, wall_clock
 from .jobs import Job, distinct, shard
 from .protocols import EXPERIMENTS, PROTOCOLS, Protocol
-from .render import markdown, marker, place, show
+from .render import markdown, marker, place, placed, show
 from .results import Line, lines
-from .runner import Local, environments, run, say
+from .runner import Launcher, Local, environments, run, say
 from .state import state
 from .tables import Cell, cells, select
 
 Format = Literal["table", "markdown", "json"]
+NOTE = "protocol.json"
+"""Says of a directory of runs by which protocol they are."""
 
 
 class Reproduction:
@@ -40,7 +42,7 @@ class Reproduction:
         protocol: how it is run.
         out: the directory of runs; runs that several tables share are trained once.
         seeds: runs of each cell.
-        only: comma-separated words that a cell must have in its row, setting, method, network or data.
+        only: which cells, as `tables.select` understands it.
         data_root: where the data sets are; ImageNet's folder is `imagenet` in there.
         against: the row that the others are compared with, if not the first.
     """
@@ -60,32 +62,44 @@ class Reproduction:
         if seeds < 1:
             raise InputError(f"--seeds must be at least 1, not {seeds}.")
         self.experiment, self.protocol, self.out, self.data_root = experiment, protocol, out, data_root
+        self.only, self.seeds, self.against = only, seeds, against
         self.everything = cells(experiment, protocol, seeds)
         self.cells: Sequence[Cell] = select(self.everything, only) if only else self.everything
         rows = dict.fromkeys(cell.row for cell in self.everything)
         if against and against not in rows:
             raise InputError(f"--against '{against}': there is no such row; there are {'; '.join(rows)}.")
-        self.against = against
         self._check_out()
 
     def _check_out(self) -> None:
         if self.out.exists() and not self.out.is_dir():
             raise InputError(f"{self.out} is a file: --out must name a directory.")
-        file = self.out / "protocol.json"
+        # Looked at first: another shard may be making this directory, and notes the protocol before all else.
+        used = self.out.is_dir() and any(not path.name.startswith(NOTE) for path in self.out.iterdir())
+        file = self.out / NOTE
         if file.is_file():
-            made = json.loads(file.read_text())["protocol"]
+            try:
+                made = json.loads(file.read_text())["protocol"]
+            except (OSError, ValueError, KeyError, TypeError):
+                raise InputError(f'{file} is damaged: write {{"protocol": NAME}} into it again.') from None
             if made != self.protocol.name:
                 raise InputError(
                     f"{self.out} was made with the protocol {made}, not {self.protocol.name}: "
                     "choose another --out."
                 )
-        elif self.out.is_dir() and any(self.out.iterdir()):
+        elif used:
             raise InputError(f"{self.out} is not empty and holds no results: choose another --out.")
 
     def prepare(self) -> None:
-        """Make the directory; its protocol is noted."""
-        self.out.mkdir(parents=True, exist_ok=True)
-        write(self.out / "protocol.json", json.dumps({"protocol": self.protocol.name}) + "\n")
+        """Make the directory; its protocol is noted. Shards may do so at the same time."""
+        file = self.out / NOTE
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            if not file.is_file():
+                part = file.with_name(f"{NOTE}.{uuid.uuid4().hex}.part")
+                part.write_text(json.dumps({"protocol": self.protocol.name}) + "\n")
+                part.replace(file)
+        except OSError as error:
+            raise InputError(f"{self.out} cannot be written ({error.strerror}): choose another --out.") from None
 
     def jobs(self, part: str = "") -> list[Job]:
         """All runs, or those of a shard such as 2/5."""
@@ -96,6 +110,11 @@ class Reproduction:
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise InputError(f"--shard is i/n with i from 1 to n, such as 2/5, not '{part}'.")
         return shard(found, int(match[1]), int(match[2]))
+
+    @property
+    def marker(self) -> str:
+        """Where its table stands in a document."""
+        return marker(self.experiment, self.protocol.name, self.only, self.seeds, self.against)
 
     def lines(self) -> list[Line]:
         return lines(self.experiment, self.cells, self.everything, self.out, self.against)
@@ -117,7 +136,7 @@ class Reproduction:
         """Where each data set lies as seen from `out`, in which the runs are started."""
         found = {str(job.options["data"]): self._root(job) for job in jobs}
         return {
-            data: root if not root or Path(root).is_absolute() else os.path.relpath(root, self.out)
+            data: root if not root or Path(root).is_absolute() else _relative(root, self.out)
             for data, root in found.items()
         }
 
@@ -140,6 +159,11 @@ class Reproduction:
                 channels, *size = known.shape
                 options, sides = made.model_options, (size[0], size[1])
                 models.factory(made.model, len(known.classes), channels, options, sides, fresh=False)()
+
+
+def _relative(path: str, start: Path) -> str:
+    """As seen from a directory that is entered, whatever links lead there."""
+    return os.path.relpath(Path(path).resolve(), start.resolve())
 
 
 def reproduce(
@@ -168,37 +192,55 @@ def reproduce(
     made = Reproduction(what, chosen, Path(out or f"results/{protocol}"), seeds, only, data_root, against)
     jobs = made.jobs(part)
     failed: dict[str, str] = {}
+    if into:
+        placed(Path(into), made.marker, "")  # it is there: told before hours of training
     if dry_run:
         list_runs(made, jobs, processes, threads)
         return failed
     if not render_only:
-        todo = [job for job in jobs if state(made.out, job).kind != "done"]
-        made.check(todo)
-        roots = made.roots(jobs)
-        made.prepare()
-        if launcher == "ray":
-            from .cluster import OnRay
-
-            failed = run(jobs, made.out, OnRay(made.out, roots, processes, threads))
-        else:
-            failed = run(jobs, made.out, Local(made.out, roots, processes, threads))
+        failed = train(made, jobs, launcher, processes, threads)
     present(made, form, into)
     return failed
+
+
+def train(
+    made: Reproduction, jobs: Sequence[Job], launcher: str, processes: int | None, threads: int
+) -> dict[str, str]:
+    """Do what is missing of these, once everything that can be known beforehand is in order."""
+    todo = [job for job in jobs if state(made.out, job).kind != "done"]
+    if not todo:
+        return {}
+    made.check(todo)
+    roots = made.roots(jobs)
+    where: Launcher
+    if launcher == "ray":
+        from .cluster import OnRay
+
+        where = OnRay(made.out, roots, processes, threads)
+    else:
+        where = Local(made.out, roots, processes, threads)
+    made.prepare()
+    return run(jobs, made.out, where)
 
 
 def present(made: Reproduction, form: Format, into: str) -> None:
     """What there is, as asked for; a figure is drawn too."""
     found = made.lines()
     if into:
-        place(Path(into), marker(made.experiment, made.protocol.name, made.against), markdown(found))
+        place(Path(into), made.marker, markdown(found))
     elif form == "json":
         print(json.dumps([line.plain() for line in found], indent=2))
     elif form == "markdown":
         print(markdown(found))
     else:
         show(made.experiment, found)
-    if made.out.is_dir() and (picture := draw(made.experiment, made.cells, found, made.out)):
-        say(f"{picture}: the figure.")
+    if made.out.is_dir() and not made.only:
+        try:
+            picture = draw(made.experiment, made.cells, found, made.out)
+        except OSError as error:
+            say(f"The figure cannot be drawn in {made.out} ({error.strerror}).")
+        else:
+            say(f"{picture}: the figure.") if picture else None
 
 
 def list_runs(made: Reproduction, jobs: Sequence[Job], processes: int | None, threads: int) -> None:
@@ -233,7 +275,9 @@ def list_runs(made: Reproduction, jobs: Sequence[Job], processes: int | None, th
     console.print(table)
     slots = len(environments(threads, processes))
     total = f"{clock(sum(times))} in all, at best {clock(wall_clock(times, slots))} with {slots} at once"
-    unknown_text = f"; {unknown_times} more cannot be estimated" if unknown_times else ""
-    console.print(f"{len(jobs)} runs; {total}{unknown_text}.", highlight=False, soft_wrap=True)
+    parts = [f"{len(jobs)} runs"]
+    parts += [total] if times or not unknown_times else []
+    parts += [f"{unknown_times} cannot be estimated"] if unknown_times else []
+    console.print("; ".join(parts) + ".", highlight=False, soft_wrap=True)
     for problem in problems:
         console.print(problem, highlight=False, soft_wrap=True)

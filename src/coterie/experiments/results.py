@@ -6,14 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..report.runs import Record, Result, Spread, score
 from .jobs import Job
-from .paper import Number
+from .paper import PARAMETERS, Number
+from .sizes import ensemble_parameters
 from .state import State, state
 from .statistics import Difference, paired
 from .tables import Cell, beside
+
+
+class Origin(NamedTuple):
+    """When, from which commit and on what a run, or a part of one, was trained."""
+
+    date: str
+    commit: str
+    machine: str
 
 
 @dataclass(frozen=True)
@@ -26,9 +35,9 @@ class Line:
     """How many are wanted."""
     error: Spread
     raw: Spread
-    """Of peer 1's trained weights."""
+    """Of the trained weights of peer 1, or of the ensemble in a row of ensembles."""
     averaged: Spread
-    """Of peer 1's averaged weights."""
+    """Of their averages."""
     paper: Number | None
     beside: str
     """The paper's setting."""
@@ -36,11 +45,12 @@ class Line:
     """The row that it is compared with."""
     difference: Difference | None
     cost: float | None
-    """Training time, at its fastest, in that of the first row's runs of the same seeds."""
+    """Training time, at its fastest, a teacher's included, in that of the first row's runs of the same seeds."""
     further: Mapping[str, Spread] = field(default_factory=dict)
     """What a figure reads besides."""
     notes: Sequence[str] = ()
     """What is missing, partial, failed or odd."""
+    origins: Sequence[Origin] = ()
 
     def plain(self) -> dict[str, Any]:
         """The same as plain values, for JSON and for pages."""
@@ -49,6 +59,7 @@ class Line:
             found[name] = _plain(getattr(self, name))
         found["further"] = {name: _plain(spread) for name, spread in self.further.items()}
         found["paper"] = None if self.paper is None else self.paper._asdict()
+        found["origins"] = [origin._asdict() for origin in self.origins]
         return found
 
 
@@ -61,14 +72,12 @@ Finished = dict[int, Result]
 """The finished runs of a cell by seed."""
 
 
-SEEDS = 10
-"""Runs of more seeds than this are not looked for."""
-
-
 def jobs(cell: Cell, out: Path) -> list[Job]:
     """Those asked for, and of further seeds those that are there."""
-    further = (replace(cell.jobs[0], seed=seed) for seed in range(len(cell.jobs), SEEDS))
-    return [*cell.jobs, *(job for job in further if (out / job.name).is_dir())]
+    asked = {job.seed for job in cell.jobs}
+    first = replace(cell.jobs[0], seed=0).name.removesuffix("0")
+    there = {int(path.name.removeprefix(first)) for path in out.glob(f"{first}*") if path.name[-1].isdigit()}
+    return [*cell.jobs, *(replace(cell.jobs[0], seed=seed) for seed in sorted(there - asked))]
 
 
 def lines(
@@ -77,8 +86,13 @@ def lines(
     """Of these cells, beside the row `against`, or the first one, of their setting as found in `everything`."""
     found: dict[str, State] = {}
 
+    def look(job: Job) -> State:
+        if job.name not in found:
+            found[job.name] = state(out, job)
+        return found[job.name]
+
     def states(cell: Cell) -> list[tuple[Job, State]]:
-        return [(job, found.setdefault(job.name, state(out, job))) for job in jobs(cell, out)]
+        return [(job, look(job)) for job in jobs(cell, out)]
 
     def finished(cell: Cell) -> Finished:
         return {job.seed: now.result for job, now in states(cell) if now.kind == "done"}
@@ -95,15 +109,16 @@ def lines(
                 cell.row,
                 len(cell.jobs),
                 Spread.of(_error(run.last, cell.predictor) for run in ours.values()),
-                Spread.of(_error(run.last, "peer1") for run in ours.values()),
-                Spread.of(_error(run.last, "mean1") for run in ours.values()),
+                Spread.of(_error(run.last, _weights(run.last, cell, "peer")) for run in ours.values()),
+                Spread.of(_error(run.last, _weights(run.last, cell, "mean")) for run in ours.values()),
                 cell.paper,
                 beside(experiment, cell.setting),
                 reference.row,
                 None if same else paired(_errors(ours, cell.predictor), _errors(theirs, reference.predictor)),
-                _ratio(ours, finished(rows[0])),
+                _ratio(ours, finished(rows[0]), look(teacher).result if (teacher := cell.jobs[0].needs) else None),
                 {name: Spread.of(map(read, ours.values())) for name, read in _further(experiment, cell).items()},
                 _notes(states(cell)),
+                sorted({origin for run in ours.values() for origin in _origins(run)}),
             )
         )
     return result
@@ -113,16 +128,33 @@ def _error(record: Record, predictor: str | None) -> float | None:
     return score(record, predictor or record["deployed"], "error")
 
 
+def _accuracy(record: Record, predictor: str | None) -> float | None:
+    error = _error(record, predictor)
+    return None if error is None else 100 - error
+
+
 def _errors(runs: Finished, predictor: str | None) -> dict[int, float]:
     found = {seed: _error(run.last, predictor) for seed, run in runs.items()}
     return {seed: error for seed, error in found.items() if error is not None}
 
 
-def _ratio(ours: Finished, theirs: Finished) -> float | None:
-    """Time spent training, over the common seeds."""
+def _weights(record: Record, cell: Cell, kind: str) -> str:
+    """The predictor with raw weights (peer) or averaged ones (mean)."""
+    if cell.predictor != "ensemble":
+        return f"{kind}1"
+    if record["deployed"].startswith(kind):
+        return "ensemble"
+    return "raw_ensemble" if kind == "peer" else "mean_ensemble"
+
+
+def _ratio(ours: Finished, theirs: Finished, teacher: Result | None) -> float | None:
+    """Time spent training, over the common seeds; each pupil's includes its teacher's."""
     seeds = ours.keys() & theirs.keys()
+    if not seeds or (teacher is not None and not teacher.records):
+        return None
     mine, other = (sum(_seconds(runs[seed]) for seed in seeds) for runs in (ours, theirs))
-    return mine / other if other else None
+    taught = len(seeds) * _seconds(teacher) if teacher is not None else 0.0
+    return (mine + taught) / other if other else None
 
 
 def _seconds(run: Result) -> float:
@@ -134,6 +166,18 @@ def _seconds(run: Result) -> float:
     lengths = [end - start for start, end in pairwise([0, *ends])]
     times = [record["time"].get("train", 0.0) for record in run.records]
     return float(min(time / length for time, length in zip(times, lengths, strict=True)) * run.trained)
+
+
+def _origins(run: Result) -> list[Origin]:
+    return [
+        Origin(
+            str(found.get("date", "?"))[:10],
+            str(found.get("commit") or "?")[:7],
+            f"{found.get('processor', '?')}, threads {found.get('threads', '?')}, torch {found.get('torch', '?')}",
+        )
+        for found in run.environments
+        if found
+    ]
 
 
 def _notes(states: Sequence[tuple[Job, State]]) -> list[str]:
@@ -159,7 +203,13 @@ Reader = Callable[[Result], "float | None"]
 
 
 def _further(experiment: str, cell: Cell) -> dict[str, Reader]:
-    """What the text says about the curves of Fig. 3 and 4, as numbers."""
+    """Table 3's parameters, and what the text says about the curves of Fig. 3 and 4 as numbers."""
+    if experiment == "table3":
+        told = PARAMETERS[cell.row].get(cell.setting.beside[0])
+        return {
+            "parameters (M)": lambda run: ensemble_parameters(cell.jobs[0], run.data),
+            f"paper's (M, {beside(experiment, cell.setting)})": lambda run: told,
+        }
     if experiment == "fig3":
         return {
             "error at 1/6": lambda run: _error(_at(run, 1 / 6), cell.predictor),
@@ -169,12 +219,17 @@ def _further(experiment: str, cell: Cell) -> dict[str, Reader]:
         }
     if experiment == "fig4":
         return {
-            "accuracy at 1/2": lambda run: 100 - (_error(_at(run, 1 / 2), cell.predictor) or 0.0),
-            "accuracy": lambda run: 100 - (_error(run.last, cell.predictor) or 0.0),
+            "accuracy at 1/2": lambda run: _accuracy(_at(run, 1 / 2), cell.predictor),
+            "accuracy": lambda run: _accuracy(run.last, cell.predictor),
             "branch variance to 1/2": lambda run: _mean_variance(run, first=True),
             "from 1/2": lambda run: _mean_variance(run, first=False),
         }
     return {}
+
+
+def digits(value: Spread) -> int:
+    """Of what a line has besides: per cent and millions want two, branch variances are below one."""
+    return 2 if value.count and value.mean >= 1 else 4
 
 
 def _at(run: Result, fraction: float) -> Record:

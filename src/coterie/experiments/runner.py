@@ -15,7 +15,7 @@ from typing import Protocol
 
 from .execute import execute
 from .jobs import Job
-from .state import state
+from .state import failure_file, state
 
 
 class Launcher(Protocol):
@@ -81,6 +81,7 @@ def environments(threads: int, processes: int | None) -> list[dict[str, str]]:
 
 def run(jobs: Sequence[Job], out: Path, launcher: Launcher) -> dict[str, str]:
     """Execute what is not done, teachers first. Returns the runs that failed, and why."""
+    (out / "logs").mkdir(parents=True, exist_ok=True)
     needed = {job.needs.name for job in jobs if job.needs is not None and state(out, job).kind != "done"}
     waiting = [job for job in jobs if state(out, job, weights=job.name in needed).kind != "done"]
     total, failed, running = len(waiting), dict[str, str](), dict[Future[str | None], Job]()
@@ -91,6 +92,7 @@ def run(jobs: Sequence[Job], out: Path, launcher: Launcher) -> dict[str, str]:
             for job in list(waiting):
                 if job.needs is not None and job.needs.name in failed:
                     failed[job.name] = f"its teacher {job.needs.name} failed"
+                    failure_file(out, job).write_text(failed[job.name] + "\n")
                     waiting.remove(job)
                 elif len(running) < launcher.slots and (job.needs is None or job.needs.name not in unfinished):
                     running[launcher.submit(job, job.name in needed)] = job
@@ -98,13 +100,21 @@ def run(jobs: Sequence[Job], out: Path, launcher: Launcher) -> dict[str, str]:
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 job = running.pop(future)
                 unfinished.discard(job.name)
-                if reason := future.result():
+                if reason := _outcome(future):
                     failed[job.name] = reason
                 say(f"[{total - len(waiting) - len(running)}/{total}] {job.name}: {reason or 'done'}")
     finally:
         launcher.stop()
         signal.signal(signal.SIGTERM, previous)
     return failed
+
+
+def _outcome(future: Future[str | None]) -> str | None:
+    """Why a run failed, or None. What goes wrong around one of them does not end the others."""
+    try:
+        return future.result()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

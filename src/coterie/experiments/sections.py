@@ -9,12 +9,11 @@ from pathlib import Path
 
 from ..report.content import Cell, Figure, Section, Table, number, spread, text
 from ..report.from_metrics import banded, figures
-from ..report.runs import Spread
 from .draw import accuracy, error
 from .paper import SAYS
 from .protocols import PROTOCOLS, Protocol
 from .reproduce import Reproduction
-from .results import Line, branch_variance, curve
+from .results import Line, branch_variance, curve, digits
 from .tables import Cell as PaperCell
 
 NAMES = {"table": "Table", "fig": "Fig."}
@@ -60,15 +59,10 @@ def _table(title: str, lines: Sequence[Line], says: str) -> Table:
     first = lines[0]
     columns = ["method", "error %", f"paper ({first.beside})", f"difference to {first.reference}", "cost", "runs"]
     notes = [f"{line.row}: {note}" for line in lines for note in line.notes if not note.endswith("missing")]
-    rows = [[*_row(line), *map(_further, line.further.values())] for line in lines]
+    rows = [[*_row(line), *(spread(value, digits(value)) for value in line.further.values())] for line in lines]
     return Table(
         title, [*columns, *first.further], rows, " ".join([f"The paper: {says}", "; ".join(notes)]).strip()
     )
-
-
-def _further(value: Spread) -> Cell:
-    """Errors and accuracies are per cent, branch variances below one."""
-    return spread(value, 2 if value.count and value.mean >= 1 else 4)
 
 
 def _row(line: Line) -> list[Cell]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from safetensors import SafetensorError, safe_open
 
-from ..report.runs import Result, read
+from ..report.runs import Result, read, short
 from .jobs import Job
 
 Kind = Literal["missing", "partial", "done", "damaged"]
@@ -51,17 +50,14 @@ def _damage(job: Job, result: Result) -> str:
     config = result.config
     if not config:
         return "its config.yaml cannot be read"
-    asked = {"seed": job.seed, "epochs": job.epochs, "model": job.options["model"]}
-    for name, value in asked.items():
-        if config.get(name) != value:
-            return f"its config.yaml has {name} {config.get(name)}, not {value}"
+    for name, value in {"seed": job.seed, **job.options}.items():
+        if (stored := _stored(config, name)) != value:
+            return f"its config.yaml has {name} {stored}, not {value}"
     if result.trained > job.epochs:
         return f"its metrics.jsonl has {result.trained} epochs, not {job.epochs}"
     if [record["epoch"] for record in result.records] != job.evaluated[: len(result.records)]:
         return "its metrics.jsonl has a gap"
-    checkpoint, student = result.path / "checkpoint.pt", result.path / "student.safetensors"
-    if checkpoint.exists() and not student.exists() and not zipfile.is_zipfile(checkpoint):
-        return "its checkpoint.pt cannot be read"
+    student = result.path / "student.safetensors"
     if student.exists():
         try:
             with safe_open(student, framework="numpy"):
@@ -69,6 +65,15 @@ def _damage(job: Job, result: Result) -> str:
         except (SafetensorError, OSError):
             return "its student.safetensors cannot be read"
     return ""
+
+
+def _stored(config: dict[str, Any], option: str) -> Any:
+    """An option's value in a config.yaml, by its flag: `method` is a class's name, `method.weight` an argument."""
+    head, _, rest = option.partition(".")
+    found = config.get(head)
+    if rest:
+        return found.get("init_args", {}).get(rest) if isinstance(found, dict) else None
+    return short(found) if isinstance(found, dict) else found
 
 
 def log_file(out: Path, job: Job) -> Path:

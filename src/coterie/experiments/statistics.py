@@ -26,7 +26,9 @@ class Difference:
         return self.half_width is not None and abs(self.mean) > self.half_width
 
     def text(self) -> str:
-        return f"{self.mean:+.2f}" + ("" if self.half_width is None else f" ± {self.half_width:.2f}")
+        """With the number of pairs in brackets."""
+        interval = "" if self.half_width is None else f" ± {self.half_width:.2f}"
+        return f"{self.mean:+.2f}{interval} ({self.count})"
 
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float], confidence: float = 0.95) -> Difference | None:

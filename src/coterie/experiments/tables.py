@@ -39,7 +39,7 @@ class Row:
     predictor: str | None = None
     taught: bool = False
     """Whether a teacher is trained first."""
-    cost: int = 1
+    longer: int = 1
     """How many times the setting's epochs it trains."""
 
 
@@ -64,7 +64,7 @@ METHODS = [
 ]
 CONTROLS = [
     _row("Baseline, 3 views", "Baseline", views=3),
-    Row("Baseline, 4x epochs", "Baseline", {}, cost=4),  # PCL's training cost (methods.md)
+    Row("Baseline, 4x epochs", "Baseline", {}, longer=4),  # PCL's training cost (methods.md)
     KD,
 ]
 NOBODY: dict[str, Any] = {"distil_ensemble": False, "peer_teacher": "none"}
@@ -132,7 +132,7 @@ def beside(experiment: str, setting: Setting) -> str:
 
 def _job(row: Row, setting: Setting, seed: int) -> Job:
     options = {**setting.options, "method": row.method, **row.options}
-    options["epochs"] *= row.cost
+    options["epochs"] *= row.longer
     if setting.distillation != 1.0 and row.method in RAMPED:
         options["method.weight"] = setting.distillation
     if not row.taught:
@@ -142,13 +142,24 @@ def _job(row: Row, setting: Setting, seed: int) -> Job:
 
 
 def select(found: list[Cell], only: str) -> list[Cell]:
-    """The cells whose row, setting, method, network or data have all these comma-separated words in them."""
-    words = [word.strip().lower() for word in only.split(",")]
-    chosen = [cell for cell in found if all(word in cell.named().lower() for word in words)]
+    """The cells that have all these comma-separated words, or those after a semicolon, and so on.
+
+    A word that is the name of a row means that row alone; any other is looked for in row, setting, method,
+    network and data.
+    """
+    rows = {cell.row.lower() for cell in found}
+
+    def has(cell: Cell, word: str) -> bool:
+        return cell.row.lower() == word if word in rows else word in cell.named().lower()
+
+    def fits(cell: Cell, part: str) -> bool:
+        words = [part] if part in rows else part.split(",")  # rows have commas in their names
+        return all(has(cell, word.strip()) for word in words)
+
+    parts = [part.strip() for part in only.lower().split(";") if part.strip()]
+    chosen = [cell for cell in found if any(fits(cell, part) for part in parts)]
     if not chosen:
-        rows = dict.fromkeys(cell.row for cell in found)
-        settings = dict.fromkeys(cell.setting.title for cell in found)
-        raise InputError(
-            f"--only '{only}' matches nothing; rows: {'; '.join(rows)}. Settings: {'; '.join(settings)}."
-        )
+        named = "; ".join(dict.fromkeys(cell.row for cell in found))
+        settings = "; ".join(dict.fromkeys(cell.setting.title for cell in found))
+        raise InputError(f"--only '{only}' matches nothing; rows: {named}. Settings: {settings}.")
     return chosen

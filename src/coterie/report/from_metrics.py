@@ -11,7 +11,7 @@ from ..losses import ramp_up
 from .charts import COLOURS, Line, in_words, lines
 from .content import Cell, Figure, Section, Table, Tile, by_setting, number, spread, text
 from .groups import Group, best, compared, reference, settings, tested_on
-from .runs import NOTHING, Record, Result, Spread, score
+from .runs import NOTHING, Record, Spread, score
 
 POINTS = 150
 """A curve of more epochs is thinned to this many points, its last one kept."""
@@ -309,7 +309,7 @@ def provenance(groups: Sequence[Group]) -> Section:
             date = str(run.environment.get("date") or NOTHING)[:16].replace("T", " ")
             row = [text(run.path), text(g.label), seed, done, text(state), text(date), text(command)]
             rows.append(row)
-            for found in (run.environment, *_continued(run)):
+            for found in run.environments:
                 machine = {k: v for k, v in found.items() if k not in ("command", "seed", "date", "continued")}
                 if machine and machine not in machines:
                     machines.append(machine)
@@ -320,12 +320,6 @@ def provenance(groups: Sequence[Group]) -> Section:
         heads = ["value"] if len(machines) == 1 else [f"environment {i}" for i in range(1, len(machines) + 1)]
         tables.append(Table("Environment", ["what", *heads], cells))
     return Section("runs", "Runs, seeds, commands, environment", "", list(tables))
-
-
-def _continued(run: Result) -> list[dict[str, Any]]:
-    """Where it went on after it had stopped."""
-    found = run.environment.get("continued")
-    return [part for part in found if isinstance(part, dict)] if isinstance(found, list) else []
 
 
 def _value(value: Any) -> str:

@@ -57,6 +57,13 @@ class Result:
         return self.records[-1]
 
     @property
+    def environments(self) -> list[dict[str, Any]]:
+        """Where it was started, and where it went on after it had stopped."""
+        further = self.environment.get("continued")
+        found = [self.environment, *further] if isinstance(further, list) else [self.environment]
+        return [part for part in found if isinstance(part, dict)]
+
+    @property
     def method(self) -> str:
         return short(self.config.get("method"))
 
@@ -114,11 +121,16 @@ def find(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if not path.is_dir():
             raise InputError(f"{path} is not a directory: name run directories, or one that contains some.")
-        runs = sorted({file.parent for name in FILES for file in path.rglob(name)})
+        runs = sorted({file.parent for name in FILES for file in path.rglob(name) if not _moved(file, path)})
         if not runs:
             raise InputError(f"{path} holds no run: `coterie train --out {path}` makes one.")
         found += [run for run in runs if run not in found]
     return found
+
+
+def _moved(file: Path, below: Path) -> bool:
+    """Whether `coterie reproduce` has moved it out of the way, to be done anew."""
+    return any(part.endswith("-damaged") for part in file.relative_to(below).parts[:-1])
 
 
 def read(path: Path) -> Result:
