@@ -4,7 +4,7 @@
 
 A step of PCL with three peers costs four of the plain network, so in each line Baseline trains four times the
 epochs of PCL; both keep the paper's schedule in fractions. Setting, runs and their directory are those of the
-protocol `mini`: what `coterie reproduce table1` has trained is not trained again, and what was interrupted goes on.
+protocol `mini`: what `coterie reproduce table1` has trained is not repeated, and what was interrupted goes on.
 The table replaces what stands in the document between `<!-- peers or epochs -->` and `<!-- end -->`.
 """
 
