@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -72,16 +73,23 @@ def until(condition: Callable[[], bool], seconds: float = 120) -> None:
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("toy") / "out"
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seeds of the toy, really trained, once for all tests."""
+    out = tmp_path_factory.mktemp("toy") / "out"
+    code, _, error = finish(start("fig3", "--only", ONLY, "--out", out, "--processes", 2, "--seeds", 2))
+    assert code == 0, error
+    return out
 
 
-# The tests below follow each other in one directory, as a user's commands do.
+@pytest.fixture
+def out(trained: Path, tmp_path: Path) -> Path:
+    """A copy of these runs."""
+    return Path(shutil.copytree(trained, tmp_path / "out"))
 
 
-def test_killed_in_the_middle_and_resumed(out: Path, reproduce: Reproduce) -> None:
-    """One run is stopped after its first epoch; the same command goes on there, and does the other two."""
-    long = {"epochs": 12}
+def test_killed_in_the_middle_and_resumed(tmp_path: Path, reproduce: Reproduce) -> None:
+    """A run is stopped after its first epoch; the same command goes on there."""
+    out, long = tmp_path / "out", {"epochs": 12}
     first = start("fig3", "--only", ONLY, "--out", out, "--processes", 1, "--seeds", 1, **long)
     job = jobs(1, **long)[0]
     until(lambda: (out / job.name / "checkpoint.pt").is_file())
@@ -97,20 +105,22 @@ def test_killed_in_the_middle_and_resumed(out: Path, reproduce: Reproduce) -> No
     assert before.result.records == after.result.records[: before.epochs]  # not repeated: times and all
 
 
-def test_a_seed_more_and_another_option_are_new_runs_and_nothing_is_repeated(
-    out: Path, reproduce: Reproduce
-) -> None:
-    """Two more seeds of another option: a new cell; the one that was done is neither touched nor mixed in."""
-    old = jobs(1, epochs=12)[0]
-    before = stamps(out, old)
-    code, text, error = reproduce(out, "--seeds", 1)
-    assert code == 0 and "1/1" in text, error
-    kept = stamps(out, jobs(1)[0])
+def test_a_seed_more_is_one_run_more_and_nothing_is_repeated(out: Path, reproduce: Reproduce) -> None:
+    first, second = jobs(2)
+    shutil.rmtree(out / second.name)
+    before = stamps(out, first)
     code, text, error = reproduce(out, "--seeds", 2)
     assert code == 0 and "2/2" in text, error
-    assert "[1/1]" in error and jobs(2)[1].name in error  # one run was missing
-    assert stamps(out, old) == before and stamps(out, jobs(1)[0]) == kept
-    assert {state(out, job).kind for job in jobs(2)} == {"done"}
+    assert "[1/1]" in error and second.name in error  # one run was missing
+    assert stamps(out, first) == before and state(out, second).kind == "done"
+
+
+def test_another_option_is_a_new_cell_and_no_silent_mix(out: Path, reproduce: Reproduce) -> None:
+    old, new = jobs(1)[0], jobs(1, epochs=1)[0]
+    before = stamps(out, old)
+    code, text, error = reproduce(out, "--seeds", 1, epochs=1)
+    assert code == 0 and "1/1" in text, error  # the two seeds of the other option are not among them
+    assert stamps(out, old) == before and state(out, new).epochs == 1
 
 
 def test_a_damaged_run_is_said_moved_aside_and_done_anew(out: Path, reproduce: Reproduce) -> None:
