@@ -118,7 +118,7 @@ def test_mini_is_the_same_science_smaller() -> None:
     )
     assert 1 - 1 / (options["ema_horizon"] * 300 * math.ceil(2500 / 128)) == pytest.approx(0.98)
     found = {cell.row: cell.jobs[0] for cell in cells("table1", MINI, 1)}
-    assert len(found) == 12
+    assert len(found) == 13 and found["PCL, stem shared"].options == {**found["PCL"].options, "cut": "stage1"}
     assert found["Baseline"].name == found["Baseline + EMA"].name  # one run, two of its predictors
     assert found["Baseline, 4x epochs"].epochs == 1200 and found["Baseline, 3 views"].options["method.views"] == 3
     teacher = found["KD"].needs
@@ -250,7 +250,7 @@ def test_only_takes_a_rows_name_for_that_row_alone() -> None:
     assert rows("Baseline; ONE;PCL;") == ["Baseline", "ONE", "PCL"]
     assert (
         len(rows("views")) == 1
-        and len(rows("resnet8")) == 12
+        and len(rows("resnet8")) == 13
         and rows("PCL", "table2") == rows("pcl", "fig3") + rows("P.M.;P.E.", "table2")
     )
 

@@ -67,6 +67,7 @@ CONTROLS = [
     Row("Baseline, 4x epochs", "Baseline", {}, longer=4),  # PCL's training cost (methods.md)
     KD,
 ]
+UNSHARED = Row("PCL, stem shared", "PCL", {"cut": "stage1"})  # what sharing most of the network costs
 NOBODY: dict[str, Any] = {"distil_ensemble": False, "peer_teacher": "none"}
 COMPONENTS = [
     _row("Backbone", "Baseline"),
@@ -92,7 +93,7 @@ PEERS = [
 ]
 
 ROWS: dict[str, Callable[[Protocol], list[Row]]] = {
-    "table1": lambda protocol: [*METHODS[:2], *CONTROLS, *METHODS[2:]] if protocol.controls else METHODS,
+    "table1": lambda protocol: [*METHODS[:2], *CONTROLS, *METHODS[2:], UNSHARED] if protocol.controls else METHODS,
     "table2": lambda protocol: COMPONENTS,
     "table3": lambda protocol: ENSEMBLES,
     "table4": lambda protocol: [BASELINE, KD, PCL],
