@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -86,6 +88,16 @@ def refused(*arguments: object, cwd: Path | None = None) -> str:
     lines = stderr.getvalue().strip().splitlines()
     assert len(lines) == 1 and lines[0].startswith("coterie: "), stderr.getvalue()
     return lines[0].removeprefix("coterie: ")
+
+
+def script(name: str) -> ModuleType:
+    """A script of benchmarks/ as a module."""
+    file = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def shared_data(name: str) -> Path:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -28,7 +26,7 @@ from coterie.bench.size import FULL, QUICK, Size
 from coterie.commands import measuring
 from coterie.errors import Failure
 
-from .conftest import coterie, refused
+from .conftest import coterie, refused, script
 from .test_bench import TINY
 
 
@@ -85,7 +83,7 @@ def test_a_quick_run_judges_nothing() -> None:
 
 
 def test_the_tables_are_drawn_into_a_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = _script("draw_bench")
+    draw = script("draw_bench")
     document, file = tmp_path / "performance.md", tmp_path / "bench.json"
     document.write_text("before\n<!-- coterie bench -->\nold\n<!-- end -->\nafter\n")
     file.write_text(json.dumps(result()))
@@ -96,15 +94,6 @@ def test_the_tables_are_drawn_into_a_document(tmp_path: Path, monkeypatch: pytes
     assert "| PCL | 4.20 | 0.90 to 1.10 | 1.00 |" in text and "commit abc" in text
     for chart in ("bench_methods.svg", "bench_peers.svg"):
         assert "<svg" in (tmp_path / chart).read_text()
-
-
-def _script(name: str) -> ModuleType:
-    file = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_an_unknown_section_is_refused(tmp_path: Path) -> None:

@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from coterie.experiments.protocols import PROTOCOLS
+from coterie.experiments.protocols import MINI, PROTOCOLS
 from coterie.experiments.render import END, markdown
 from coterie.experiments.reproduce import Reproduction
+from coterie.experiments.tables import cells
+
+from .conftest import script
+from .experiment import write_run
 
 ROOT = Path(__file__).parents[1]
 PLACE = re.compile(r"<!-- coterie reproduce (?P<told>.*?) -->\n(?P<text>.*?)" + END, re.DOTALL)
@@ -48,3 +52,17 @@ def test_results_name_no_place_of_a_machine() -> None:
         assert not re.search(r"[\s\"'=](/|~)\w", text), file
         if file.name == "environment.json":
             assert json.loads(text)["commit"], file
+
+
+def test_peers_and_epochs_are_compared_at_the_same_computation(tmp_path: Path) -> None:
+    budget = script("peers_or_epochs")
+    own = {cell.row: cell.jobs for cell in cells("table1", MINI, 2)}
+    assert budget.jobs("PCL", 300, 2) == [*own["PCL"]]  # those of Table 1 are trained once
+    assert [job.name for job in budget.jobs("Baseline", 1200, 2)] == [j.name for j in own["Baseline, 4x epochs"]]
+    for row, epochs, errors in (("Baseline", 300, (41.0, 42.0)), ("PCL", 75, (40.0, 40.5))):
+        for job, error in zip(budget.jobs(row, epochs, 2), errors, strict=True):
+            file = write_run(tmp_path, job, {"peer1": error, "mean1": error}) / "metrics.jsonl"
+            lines = file.read_text().splitlines(keepends=True)
+            file.write_text("".join(lines[epoch] for epoch in job.evaluated))
+    line = next(line for line in budget.table(tmp_path, 2).splitlines() if line.startswith("| 300, 75 |"))
+    assert line == "| 300, 75 | 41.50 ± 0.71 | 40.25 ± 0.35 | -1.25 ± 3.18 (2) |"  # t = 12.7 with one degree
