@@ -14,15 +14,12 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from coterie.experiments.jobs import Job
 from coterie.experiments.protocols import MINI
 from coterie.experiments.render import place
 from coterie.experiments.reproduce import Reproduction
+from coterie.experiments.results import lines
 from coterie.experiments.runner import Local, run
-from coterie.experiments.state import state
-from coterie.experiments.statistics import paired
-from coterie.experiments.tables import cells
-from coterie.report.runs import Spread, score
+from coterie.experiments.tables import Cell, cells
 
 LENGTHS = (38, 75, 150, 300)
 """Epochs of PCL."""
@@ -30,36 +27,23 @@ COST = 4
 BEGIN = "<!-- peers or epochs -->"
 
 
-def jobs(row: str, epochs: int, seeds: int) -> list[Job]:
+def row(name: str, epochs: int, seeds: int) -> Cell:
     """A row of Table 1 with another number of epochs; the protocol's own number gives the protocol's own runs."""
-    own = next(cell for cell in cells("table1", MINI, seeds) if cell.row == row)
-    return [replace(job, options={**job.options, "epochs": epochs}) for job in own.jobs]
-
-
-def errors(out: Path, found: list[Job]) -> dict[int, float]:
-    """Of the deployed network after the last epoch, by seed; finished runs only."""
-    result = {}
-    for job in found:
-        now = state(out, job)
-        if now.kind == "done":
-            error = score(now.result.last, now.result.last["deployed"], "error")
-            assert error is not None
-            result[job.seed] = error
-    return result
+    own = next(cell for cell in cells("table1", MINI, seeds) if cell.row == name)
+    return replace(own, jobs=tuple(replace(job, options={**job.options, "epochs": epochs}) for job in own.jobs))
 
 
 def table(out: Path, seeds: int) -> str:
-    lines = [
+    found = [
         "| epochs: Baseline, PCL | Baseline | PCL | PCL - Baseline, same computation |",
         "| --- | --: | --: | --: |",
     ]
     for epochs in LENGTHS:
-        alone, peers = (errors(out, jobs(*row, seeds)) for row in (("Baseline", COST * epochs), ("PCL", epochs)))
-        difference = paired(peers, alone)
-        spreads = [Spread.of(found.values()).text() for found in (alone, peers)]
-        last = "" if difference is None else difference.text()
-        lines.append(f"| {COST * epochs}, {epochs} | {spreads[0]} | {spreads[1]} | {last} |")
-    return "\n".join(lines) + "\n"
+        compared = [row("Baseline", COST * epochs, seeds), row("PCL", epochs, seeds)]
+        alone, peers = lines("table1", compared, compared, out)
+        last = "" if peers.difference is None else peers.difference.text()
+        found.append(f"| {COST * epochs}, {epochs} | {alone.error.text()} | {peers.error.text()} | {last} |")
+    return "\n".join(found) + "\n"
 
 
 def main() -> None:
@@ -76,14 +60,17 @@ def main() -> None:
         wanted = [
             job
             for epochs in LENGTHS
-            for row, length in (("PCL", epochs), ("Baseline", COST * epochs))
-            for job in jobs(row, length, given.seeds)
+            for name, length in (("PCL", epochs), ("Baseline", COST * epochs))
+            for job in row(name, length, given.seeds).jobs
         ]
         made.check(wanted)
         made.prepare()
         run(wanted, given.out, Local(given.out, made.roots(wanted), given.processes, threads=1))
     found = table(given.out, given.seeds)
-    place(given.into, BEGIN, found) if given.into else print(found, end="")
+    if given.into:
+        place(given.into, BEGIN, found)
+    else:
+        print(found, end="")
 
 
 if __name__ == "__main__":

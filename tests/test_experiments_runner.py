@@ -227,19 +227,19 @@ def test_a_run_of_other_options_under_this_name_is_not_taken_for_it(partial: tup
 
 
 class Recorder:
-    """A launcher that trains nothing: it notes what it was given, and lets some fail."""
+    """A launcher that trains nothing: it notes what it was given, and lets some fail, or raise an error."""
 
     slots = 2
 
-    def __init__(self, out: Path, failing: str = "") -> None:
-        self.out, self.failing, self.given = out, failing, list[tuple[str, bool]]()
+    def __init__(self, out: Path, failing: str = "", error: Exception | None = None) -> None:
+        self.out, self.failing, self.error, self.given = out, failing, error, list[tuple[str, bool]]()
 
     def submit(self, job: Job, weights: bool) -> Future[str | None]:
         self.given.append((job.name, weights))
         future: Future[str | None] = Future()
         failed = bool(self.failing) and job.name.startswith(self.failing)
-        if failed and self.failing == "PCL":
-            future.set_exception(OSError("no space left on device"))
+        if failed and self.error:
+            future.set_exception(self.error)
         else:
             future.set_result("out of memory" if failed else None)
         return future
@@ -264,7 +264,7 @@ def test_a_teacher_comes_first_and_its_failure_is_its_pupils(tmp_path: Path) -> 
 
 def test_what_goes_wrong_around_one_run_does_not_end_the_others(tmp_path: Path) -> None:
     wanted = [cell.jobs[0] for cell in cells("table2", toy(), 1)]
-    recorder = Recorder(tmp_path, failing="PCL")
+    recorder = Recorder(tmp_path, "PCL", OSError("no space left on device"))
     failed = run(wanted, tmp_path, recorder)
     assert len(recorder.given) == len(wanted) + 1 and len(failed) == len(wanted) - 1
     assert set(failed.values()) == {"OSError: no space left on device"}

@@ -37,11 +37,7 @@ def test_a_table_in_a_document_is_that_of_the_results(told: str, text: str) -> N
     protocol = PROTOCOLS[named.pop("--protocol")]
     seeds, only, against = int(named.pop("--seeds", "3")), named.pop("--only", ""), named.pop("--against", "")
     made = Reproduction(what, protocol, ROOT / "results" / protocol.name, seeds, only, against=against)
-    assert not named and text.strip() == markdown(made.lines()).strip(), f"renew it: {renewal(told)}"
-
-
-def renewal(told: str) -> str:
-    return f"coterie reproduce {told} --show --into FILE"
+    assert not named and text.strip() == markdown(made.lines()).strip(), f"coterie reproduce {told} --show --into"
 
 
 def test_results_name_no_place_of_a_machine() -> None:
@@ -57,10 +53,10 @@ def test_results_name_no_place_of_a_machine() -> None:
 def test_peers_and_epochs_are_compared_at_the_same_computation(tmp_path: Path) -> None:
     budget = script("peers_or_epochs")
     own = {cell.row: cell.jobs for cell in cells("table1", MINI, 2)}
-    assert budget.jobs("PCL", 300, 2) == [*own["PCL"]]  # those of Table 1 are trained once
-    assert [job.name for job in budget.jobs("Baseline", 1200, 2)] == [j.name for j in own["Baseline, 4x epochs"]]
+    assert budget.row("PCL", 300, 2).jobs == own["PCL"]  # those of Table 1 are trained once
+    assert budget.row("Baseline", 1200, 2).jobs == own["Baseline, 4x epochs"]
     for row, epochs, errors in (("Baseline", 300, (41.0, 42.0)), ("PCL", 75, (40.0, 40.5))):
-        for job, error in zip(budget.jobs(row, epochs, 2), errors, strict=True):
+        for job, error in zip(budget.row(row, epochs, 2).jobs, errors, strict=True):
             file = write_run(tmp_path, job, {"peer1": error, "mean1": error}) / "metrics.jsonl"
             lines = file.read_text().splitlines(keepends=True)
             file.write_text("".join(lines[epoch] for epoch in job.evaluated))

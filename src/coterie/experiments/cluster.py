@@ -59,4 +59,5 @@ class OnRay:
         for reference in self._tasks:
             self._ray.cancel(reference, force=False)
         # Each asks its training to save and stop; whoever leaves before that leaves trainings behind.
-        self._ray.wait(self._tasks, num_returns=len(self._tasks), timeout=STOPPING) if self._tasks else None
+        if self._tasks:
+            self._ray.wait(self._tasks, num_returns=len(self._tasks), timeout=STOPPING)

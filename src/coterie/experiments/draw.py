@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..report.runs import Record, Spread, score
-from .results import Line, branch_variance, curve
+from ..report.runs import Record, Spread
+from .results import Line, accuracy_of, branch_variance, curve, error_of
 from .tables import Cell
 
 
@@ -78,12 +78,8 @@ def _bars(axes: Any, cells: Sequence[Cell], found: Sequence[Line], out: Path) ->
 
 
 def error(cell: Cell) -> Callable[[Record], float | None]:
-    return lambda record: score(record, cell.predictor or record["deployed"], "error")
+    return lambda record: error_of(record, cell.predictor)
 
 
 def accuracy(cell: Cell) -> Callable[[Record], float | None]:
-    def value(record: Record) -> float | None:
-        found = error(cell)(record)
-        return None if found is None else 100 - found
-
-    return value
+    return lambda record: accuracy_of(record, cell.predictor)

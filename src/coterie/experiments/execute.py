@@ -16,6 +16,7 @@ from threading import Event
 
 from ..checkpoint import Checkpoints
 from ..errors import InputError
+from ..report.runs import ASIDE
 from .jobs import Job
 from .state import failure_file, log_file, state
 
@@ -42,7 +43,6 @@ def execute(
     such as data that is not there, is no reason to give up what was trained.
     """
     stop = stop or Event()
-    log_file(out, job).parent.mkdir(parents=True, exist_ok=True)
     with _claimed(out, job, stop) as claim:
         found = state(out, job, weights)
         if found.kind == "done":
@@ -122,7 +122,7 @@ def _unreadable(path: Path, kind: str) -> str:
 
 def _aside(out: Path, job: Job, reason: str) -> None:
     """Move a run's directory out of the way, to a new name beside `out`."""
-    beside = out.resolve().with_name(f"{out.resolve().name}-damaged")
+    beside = out.resolve().with_name(out.resolve().name + ASIDE)
     beside.mkdir(exist_ok=True)
     number = 1
     while (target := beside / f"{job.name}-{number}").exists():

@@ -198,12 +198,12 @@ def reproduce(
         list_runs(made, jobs, processes, threads)
         return failed
     if not render_only:
-        failed = train(made, jobs, launcher, processes, threads)
+        failed = train_missing(made, jobs, launcher, processes, threads)
     present(made, form, into)
     return failed
 
 
-def train(
+def train_missing(
     made: Reproduction, jobs: Sequence[Job], launcher: str, processes: int | None, threads: int
 ) -> dict[str, str]:
     """Do what is missing of these, once everything that can be known beforehand is in order."""
@@ -240,7 +240,8 @@ def present(made: Reproduction, form: Format, into: str) -> None:
         except OSError as error:
             say(f"The figure cannot be drawn in {made.out} ({error.strerror}).")
         else:
-            say(f"{picture}: the figure.") if picture else None
+            if picture:
+                say(f"{picture}: the figure.")
 
 
 def list_runs(made: Reproduction, jobs: Sequence[Job], processes: int | None, threads: int) -> None:

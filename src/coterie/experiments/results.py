@@ -108,9 +108,9 @@ def lines(
                 cell.setting.title,
                 cell.row,
                 len(cell.jobs),
-                Spread.of(_error(run.last, cell.predictor) for run in ours.values()),
-                Spread.of(_error(run.last, _weights(run.last, cell, "peer")) for run in ours.values()),
-                Spread.of(_error(run.last, _weights(run.last, cell, "mean")) for run in ours.values()),
+                Spread.of(error_of(run.last, cell.predictor) for run in ours.values()),
+                Spread.of(error_of(run.last, _weights(run.last, cell, "peer")) for run in ours.values()),
+                Spread.of(error_of(run.last, _weights(run.last, cell, "mean")) for run in ours.values()),
                 cell.paper,
                 beside(experiment, cell.setting),
                 reference.row,
@@ -124,17 +124,17 @@ def lines(
     return result
 
 
-def _error(record: Record, predictor: str | None) -> float | None:
+def error_of(record: Record, predictor: str | None) -> float | None:
     return score(record, predictor or record["deployed"], "error")
 
 
-def _accuracy(record: Record, predictor: str | None) -> float | None:
-    error = _error(record, predictor)
+def accuracy_of(record: Record, predictor: str | None) -> float | None:
+    error = error_of(record, predictor)
     return None if error is None else 100 - error
 
 
 def _errors(runs: Finished, predictor: str | None) -> dict[int, float]:
-    found = {seed: _error(run.last, predictor) for seed, run in runs.items()}
+    found = {seed: error_of(run.last, predictor) for seed, run in runs.items()}
     return {seed: error for seed, error in found.items() if error is not None}
 
 
@@ -212,15 +212,15 @@ def _further(experiment: str, cell: Cell) -> dict[str, Reader]:
         }
     if experiment == "fig3":
         return {
-            "error at 1/6": lambda run: _error(_at(run, 1 / 6), cell.predictor),
-            "at 1/2": lambda run: _error(_at(run, 1 / 2), cell.predictor),
-            "at 3/4": lambda run: _error(_at(run, 3 / 4), cell.predictor),
+            "error at 1/6": lambda run: error_of(_at(run, 1 / 6), cell.predictor),
+            "at 1/2": lambda run: error_of(_at(run, 1 / 2), cell.predictor),
+            "at 3/4": lambda run: error_of(_at(run, 3 / 4), cell.predictor),
             "fluctuation to 3/4": lambda run: _fluctuation(run, cell.predictor),
         }
     if experiment == "fig4":
         return {
-            "accuracy at 1/2": lambda run: _accuracy(_at(run, 1 / 2), cell.predictor),
-            "accuracy": lambda run: _accuracy(run.last, cell.predictor),
+            "accuracy at 1/2": lambda run: accuracy_of(_at(run, 1 / 2), cell.predictor),
+            "accuracy": lambda run: accuracy_of(run.last, cell.predictor),
             "branch variance to 1/2": lambda run: _mean_variance(run, first=True),
             "from 1/2": lambda run: _mean_variance(run, first=False),
         }
@@ -239,7 +239,7 @@ def _at(run: Result, fraction: float) -> Record:
 
 def _fluctuation(run: Result, predictor: str | None) -> float | None:
     """By how many points the error jumps from one evaluation to the next, on average, before the last drop."""
-    errors = [_error(record, predictor) for record in run.records[: round(0.75 * len(run.records))]]
+    errors = [error_of(record, predictor) for record in run.records[: round(0.75 * len(run.records))]]
     jumps = [abs(b - a) for a, b in pairwise(errors) if a is not None and b is not None]
     return sum(jumps) / len(jumps) if jumps else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -19,10 +20,22 @@ def ensemble_parameters(job: Job, data: Mapping[str, Any]) -> float | None:
     """Millions, of all peers of a job with their head, for data as a run's data.json describes it."""
     if not data:
         return None
-    channels, height, width = data["shape"]
-    name = str(job.options["model"])
-    make = models.factory(name, len(data["classes"]), channels, size=(height, width), fresh=False)
-    example = torch.zeros(2, channels, height, width)
-    net = PeerNet(make, job.peers, default_cut(make(), example), example)
     given = {key.removeprefix("method."): v for key, v in job.options.items() if key.startswith("method.")}
-    return parameters(available()[job.options["method"]](net, **given).predictors()["ensemble"]) / 1e6
+    method, model = str(job.options["method"]), str(job.options["model"])
+    return _counted(method, tuple(given.items()), model, job.peers, len(data["classes"]), tuple(data["shape"]))
+
+
+@cache  # seeds do not differ in it, and a page that is watched is made again and again
+def _counted(
+    method: str,
+    given: tuple[tuple[str, Any], ...],
+    model: str,
+    peers: int,
+    classes: int,
+    shape: tuple[int, int, int],
+) -> float:
+    channels, *size = shape
+    make = models.factory(model, classes, channels, size=(size[0], size[1]), fresh=False)
+    example = torch.zeros(2, *shape)
+    net = PeerNet(make, peers, default_cut(make(), example), example)
+    return parameters(available()[method](net, **dict(given)).predictors()["ensemble"]) / 1e6

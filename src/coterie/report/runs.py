@@ -17,6 +17,8 @@ from ..errors import InputError
 Record = dict[str, Any]
 FILES = ("config.yaml", "metrics.jsonl")
 """What makes a directory a run."""
+ASIDE = "-damaged"
+"""How a directory ends into which `coterie reproduce` has moved runs, to do them anew."""
 NOTHING = "–"
 """Stands where there is no number."""
 
@@ -129,8 +131,7 @@ def find(paths: Sequence[Path]) -> list[Path]:
 
 
 def _moved(file: Path, below: Path) -> bool:
-    """Whether `coterie reproduce` has moved it out of the way, to be done anew."""
-    return any(part.endswith("-damaged") for part in file.relative_to(below).parts[:-1])
+    return any(part.endswith(ASIDE) for part in file.relative_to(below).parts[:-1])
 
 
 def read(path: Path) -> Result:
