@@ -16,9 +16,9 @@ from coterie.experiments.jobs import Job, cost, distinct, shard
 from coterie.experiments.paper import FIG5, NUMBERS, PARAMETERS, TABLE1, TABLE2, TABLE3, TABLE4
 from coterie.experiments.protocols import EXPERIMENTS, MINI, PAPER, PROTOCOLS
 from coterie.experiments.reproduce import Reproduction
-from coterie.experiments.statistics import paired
 from coterie.experiments.tables import cells, select
 from coterie.models import available
+from coterie.statistics import paired
 
 SPEC = Path(__file__).resolve().parents[2] / "shared" / "spec" / "pcl.md"
 DATA = {"C10": "CIFAR-10", "C100": "CIFAR-100", "ImageNet": "ImageNet"}

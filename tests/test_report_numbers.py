@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from coterie.report import page
 from coterie.report.charts import RIGHT, WIDTH, Axis, Line, brief, lines
@@ -43,7 +44,11 @@ def test_summary_and_calibration_are_what_the_metrics_say(trained: Path, shown: 
     assert f"{-gain:+.2f}" in shown.tiles and "4.0 ×" in shown.tiles and "1.0 ×" in shown.tiles
     change = 100 * abs(gain) / ends[0].mean()
     assert f"{change:.0f} % {'fewer' if gain > 0 else 'more'} errors" in shown.text
-    assert ("no clear difference" in shown.text) == (abs(gain) < max(end.std(ddof=1) for end in ends))
+    test = stats.ttest_rel(ends[1], ends[0])
+    half = test.confidence_interval(0.95).high + gain
+    assert f"({-gain:+.2f} ± {half:.2f} points, 95 % interval over 2 seeds" in shown.text
+    assert ("no clear difference" in shown.text) == (test.pvalue > 0.05)
+    assert shown.column("Results", "against Baseline")[1][0] == f"{-gain:+.2f} ± {half:.2f} (2)"
     for method in ("Baseline", "PCL"):
         last = records(trained / f"{method}-0")[-1]
         ece = last["predictors"][last["deployed"]]["ece"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from coterie.report import groups, page, runs
+from coterie.statistics import NOTHING
 
 from .report import EVIL, Page, records
 
@@ -114,13 +115,41 @@ def test_only_the_same_network_on_the_same_data_is_compared(copied: Path, tmp_pa
     names = zip(found.column("Results", "network and data"), found.column("Results", "method"), strict=True)
     rows = [(setting, method) for (setting, _), (method, _) in names]
     assert rows == [("resnet8 on hostile", m) for m in ("Baseline", "PCL")] + [("resnet14 on hostile", "Baseline")]
-    errors = [value for _, value in found.column("Results", "error %")]
+    alone, peers = (_error(copied / f"{method}-0") for method in ("Baseline", "PCL"))  # the only common seed
     assert [v for _, v in found.column("Results", "against Baseline")] == [
         None,
-        pytest.approx(errors[1] - errors[0]),
+        pytest.approx(peers - alone),
         None,
     ]
+    assert "without two seeds in common" in found.text
     assert list(found.lines["Error of the deployed network, resnet14 on hostile"]) == ["Baseline"]
+
+
+def _error(run: Path) -> float:
+    last = records(run)[-1]
+    return float(last["predictors"][last["deployed"]]["error"])
+
+
+def test_runs_without_a_common_seed_are_compared_by_their_means(copied: Path, tmp_path: Path) -> None:
+    for run, seed in (("PCL-0", 7), ("PCL-1", 8)):
+        config = copied / run / "config.yaml"
+        config.write_text(re.sub(r"(?m)^seed: \d", f"seed: {seed}", config.read_text()))
+    page.write([copied], tmp_path / "r.html", "t")
+    found = Page((tmp_path / "r.html").read_text())
+    gain = sum(_error(copied / f"PCL-{i}") - _error(copied / f"Baseline-{i}") for i in (0, 1)) / 2
+    assert found.column("Results", "against Baseline")[1][0] == f"{gain:+.2f} (0)"
+    assert "without two seeds in common, how much of this is chance is unknown" in found.text
+
+
+def test_a_seed_that_was_run_twice_counts_once(copied: Path) -> None:
+    shutil.copytree(copied / "PCL-1", copied / "again")
+    lines = (copied / "again" / "metrics.jsonl").read_text()
+    (copied / "again" / "metrics.jsonl").write_text(re.sub(r'"error": [\d.]+', '"error": 50.0', lines))
+    base, peers = groups.group([runs.read(path) for path in runs.find([copied])])
+    found = groups.difference(peers, base)
+    first, second, alone = (_error(copied / name) for name in ("PCL-0", "PCL-1", "Baseline-0"))
+    pairs = [first - alone, (second + 50) / 2 - _error(copied / "Baseline-1")]
+    assert found is not None and found.count == 2 and found.mean == pytest.approx(sum(pairs) / 2)
 
 
 def labels(root: Path) -> list[tuple[str, str, int]]:
@@ -212,10 +241,10 @@ def test_a_record_for_several_epochs_and_weights_ahead_of_it(copied: Path, tmp_p
     assert found.lines["Error over time, resnet8 on hostile"]["PCL"][0] == spent
     assert "so far, after 2 of 30 epochs, with Baseline on" in found.text
     assert "too early to compare" in found.text and len(found.tiles) == 4  # and no difference
-    assert found.column("Results", "against Baseline")[1][0] == runs.NOTHING
+    assert found.column("Results", "against Baseline")[1][0] == NOTHING
     assert "its weights err on" not in found.text
     assert "To train it takes 40.0 times the computation; " in found.text  # of thirty epochs, not of these two
-    assert found.column("Cost of training", "× Baseline by the clock")[1][0] == runs.NOTHING
+    assert found.column("Cost of training", "× Baseline by the clock")[1][0] == NOTHING
 
 
 def test_a_single_run_says_what_it_cost(copied: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from coterie.methods import available
 from coterie.peers import PeerNet
 from coterie.recipe import from_options
 from coterie.report import examine, page, runs
+from coterie.statistics import NOTHING
 from coterie.train import train
 
 from .conftest import TinyNet
@@ -106,7 +107,7 @@ def test_measured_costs_are_shown(copied: Path, tmp_path: Path) -> None:
     assert [row["network"] for row in found] == ["plain", "student", "ensemble"]
     assert found[2]["parameters"] == "220" and found[2]["torch, × plain"] == "1.50"
     assert found[2]["torch, images/s in batches of 64"] == "2,500"
-    assert found[2]["ONNX Runtime, ms for 1 image"] == found[0]["ONNX Runtime, × plain"] == runs.NOTHING
+    assert found[2]["ONNX Runtime, ms for 1 image"] == found[0]["ONNX Runtime, × plain"] == NOTHING
 
 
 def test_pictures_show_the_pixels_of_the_data(trained: Path) -> None:

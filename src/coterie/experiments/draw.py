@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..report.runs import Record, Spread
+from ..report.runs import Record
+from ..statistics import Spread
 from .results import Line, accuracy_of, branch_variance, curve, error_of
 from .tables import Cell
 

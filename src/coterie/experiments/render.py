@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ..durable import write
 from ..errors import InputError, reason
-from ..report.runs import Spread
+from ..statistics import Spread
 from .paper import SAYS
 from .results import Line, digits
 

@@ -8,12 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..report.runs import Record, Result, Spread, score
+from ..report.runs import Record, Result, score
+from ..statistics import Difference, Spread, paired
 from .jobs import Job
 from .paper import PARAMETERS, Number
 from .sizes import ensemble_parameters
 from .state import State, state
-from .statistics import Difference, paired
 from .tables import Cell, beside
 
 

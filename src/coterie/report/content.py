@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from .runs import NOTHING, Spread
+from ..statistics import NOTHING, Spread
 
 FOLD = 6
 """More figures of single recipes than this are folded away."""

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from ..losses import ramp_up
+from ..statistics import NOTHING, Spread
 from .charts import COLOURS, Line, in_words, lines
 from .content import Cell, Figure, Section, Table, Tile, by_setting, number, spread, text
-from .groups import Group, best, compared, reference, settings, tested_on
-from .runs import NOTHING, Record, Spread, score
+from .groups import Group, best, compared, difference, reference, settings, tested_on
+from .runs import Record, score
 
 POINTS = 150
 """A curve of more epochs is thinned to this many points, its last one kept."""
@@ -27,8 +28,10 @@ def tiles(groups: Sequence[Group]) -> list[Tile]:
     found = [Tile(f"{ours.error().mean:.2f} %", f"error with {ours.label}")]
     if base is not None and base is not ours:
         found.append(Tile(f"{base.error().mean:.2f} %", f"with {base.label}"))
-        if ours.finished and base.finished:
-            found.append(Tile(f"{ours.error().mean - base.error().mean:+.2f}", "points of difference"))
+        gap = difference(ours, base)
+        if gap is not None:
+            interval = "" if gap.half_width is None else f", ± {gap.half_width:.2f}"
+            found.append(Tile(f"{gap.mean:+.2f}", f"points of difference{interval}"))
     return found
 
 
@@ -62,24 +65,22 @@ def _story(groups: Sequence[Group]) -> str:
     here = f"{_percent(ours.error())} of the {tested_on(ours)}{_so_far(ours)}"
     if base is None or ours is base:
         return f"{setting}: trained with {ours.label}, the network errs on {here}."
-    mine, theirs = ours.error(), base.error()
+    theirs = base.error()
     both = (
         f"{setting}: trained with {ours.label} the network errs on {here}, with {base.label} on {_percent(theirs)}"
     )
-    if not (ours.finished and base.finished):
+    gap = difference(ours, base)
+    if gap is None:
         return f"{both}{_so_far(base)}: too early to compare."
-    better = theirs.mean - mine.mean
-    change = f"{100 * abs(better) / theirs.mean:.0f} %" if theirs.mean else f"{abs(better):.2f} points"
-    deviations = [s.std for s in (mine, theirs) if s.std is not None]
-    if len(deviations) < 2:
-        caveat = " (with one seed, how much of this is chance is unknown)"
-    elif abs(better) < max(deviations):
-        caveat = " (less than the spread between seeds: no clear difference)"
+    change = f"{100 * abs(gap.mean) / theirs.mean:.0f} %" if theirs.mean else f"{abs(gap.mean):.2f} points"
+    if gap.half_width is None:
+        caveat = "without two seeds in common, how much of this is chance is unknown"
     else:
-        caveat = ""
+        caveat = f"{gap.mean:+.2f} ± {gap.half_width:.2f} points, 95 % interval over {gap.count} seeds"
+        caveat += "" if gap.clear else ": no clear difference"
     rivals = sum(g is not base and g.finished for g in groups)
     chosen = f" It is the lowest of {rivals} recipes, which flatters it a little." if rivals > 1 else ""
-    return f"{both}: {change} {'fewer' if better >= 0 else 'more'} errors{caveat}.{chosen}"
+    return f"{both}: {change} {'fewer' if gap.mean <= 0 else 'more'} errors ({caveat}).{chosen}"
 
 
 def _so_far(g: Group) -> str:
@@ -100,14 +101,13 @@ def results(groups: Sequence[Group]) -> Section:
         lowest = min((g.error().mean for g in same if g.error().count), default=math.nan)
         for g in same:
             error = g.error()
-            comparable = base is not None and error.count and g.finished and base.finished
-            gain = error.mean - base.error().mean if base is not None and comparable else None
+            gap = difference(g, base) if base is not None and g is not base else None
             rows.append(
                 [
                     text(setting),
                     text(g.label),
                     spread(error, strong=error.mean == lowest),
-                    number(gain, "{:+.2f}") if g is not base else text(NOTHING),
+                    text(NOTHING) if gap is None else Cell(gap.text(), gap.mean, gap.clear),
                     spread(g.error("ensemble")),
                     spread(g.final(of_deployed("top5_error"))),
                     spread(g.final(of_deployed("nll")), 3),
@@ -118,7 +118,9 @@ def results(groups: Sequence[Group]) -> Section:
             )
     note = (
         "Error of the network that is deployed, after the last epoch: mean ± sample standard deviation over the "
-        "seeds. Never the best epoch, never the best peer."
+        "seeds. Never the best epoch, never the best peer. Differences are paired over the seeds that both have "
+        "(in brackets, how many; with none, the means are compared), ± half their 95 % confidence interval "
+        "(Student's t), and bold where it leaves out zero."
     )
     watched = {tested_on(g) for g in groups}
     if "held-out images" in watched:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..recipe import FREE
-from .runs import Record, Result, Spread, score
+from ..statistics import Difference, Spread, paired
+from .runs import Record, Result, score
 
 SAME = frozenset(FREE | {"seed"})
 """Options in which the runs of one recipe may differ."""
@@ -65,6 +66,12 @@ class Group:
         """Of a predictor, by default the deployed one, in percent."""
         return self.final(lambda record: score(record, predictor or record["deployed"], "error"))
 
+    def by_seed(self) -> dict[Any, float]:
+        """The deployed network's error; of a seed that was run twice, the mean."""
+        found = {run.seed: [r.last for r in self.counted if r.seed == run.seed] for run in self.counted}
+        errors = {s: Spread.of(score(r, r["deployed"], "error") for r in last) for s, last in found.items()}
+        return {seed: error.mean for seed, error in errors.items() if error.count}
+
     def predictors(self) -> list[str]:
         return list(dict.fromkeys(name for run in self.counted for name in run.last["predictors"]))
 
@@ -113,6 +120,14 @@ def reference(groups: Sequence[Group]) -> Group | None:
     """What the others are compared with: the Baseline without anything unusual, or else the first."""
     scored = [g for g in groups if g.method == "Baseline" and g.error().count]
     return next((g for g in scored if g.label == "Baseline"), scored[0] if scored else None)
+
+
+def difference(ours: Group, base: Group) -> Difference | None:
+    """Ours - base, in points of error; where they have no seed in common, of their means and over 0 pairs."""
+    if not (ours.finished and base.finished and ours.error().count and base.error().count):
+        return None
+    found = paired(ours.by_seed(), base.by_seed())
+    return found or Difference(ours.error().mean - base.error().mean, None, 0)
 
 
 def best(groups: Sequence[Group]) -> Group | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 import yaml
@@ -19,8 +18,6 @@ FILES = ("config.yaml", "metrics.jsonl")
 """What makes a directory a run."""
 ASIDE = "-damaged"
 """How a directory ends into which `coterie reproduce` has moved runs, to do them anew."""
-NOTHING = "–"
-"""Stands where there is no number."""
 
 
 @dataclass
@@ -75,35 +72,6 @@ class Result:
         peers = self.config.get("peers")
         model = peers.partition(",")[0].strip() if isinstance(peers, str) else self.config.get("model", "?")
         return f"{model} on {short(self.config.get('data'))}"
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean, sample standard deviation (n - 1) and range of one number over the seeds that have it."""
-
-    values: tuple[float, ...]
-
-    @classmethod
-    def of(cls, values: Iterable[float | None]) -> Spread:
-        return cls(tuple(v for v in values if v is not None and math.isfinite(v)))
-
-    @property
-    def count(self) -> int:
-        return len(self.values)
-
-    @property
-    def mean(self) -> float:
-        return fmean(self.values) if self.values else math.nan
-
-    @property
-    def std(self) -> float | None:
-        return stdev(self.values) if len(self.values) > 1 else None
-
-    def text(self, digits: int = 2) -> str:
-        if not self.values:
-            return NOTHING
-        mean = f"{self.mean:.{digits}f}"
-        return mean if self.std is None else f"{mean} ± {self.std:.{digits}f}"
 
 
 def score(record: Record, predictor: str, name: str) -> float | None:
