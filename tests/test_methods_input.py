@@ -97,6 +97,7 @@ def test_peers_with_different_classes() -> None:
         ({"method": "DML", "peers": "resnet8"}, "DML needs at least 2 peers, not 1"),
         ({"method": "ONE", "peers": 1}, "ONE needs at least 2 peers, not 1"),
         ({"method": "DML", "peers": 0}, "--peers must be at least 1"),
+        ({"method": "DML", "method.temperature": 0}, "--method.temperature must be greater than 0, not 0"),
     ],
 )
 def test_recipes_that_make_no_sense(options: dict[str, object], sentence: str) -> None:
@@ -116,6 +117,7 @@ def test_refusals_as_users_see_them(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--method", "KDCL", "--method.teacher", "best"], "expects one of naive, mean, min_logit, not 'best'"),
         (["--method", "nobody.Knows"], "cannot be imported: No module named 'nobody'"),
         (["--method", "DML", "--peers", "resnet8,resnet41"], "There is no model 'resnet41'"),
+        (["--method", "PCL", "--method.temperature", "-3"], "temperature must be greater than 0, not -3.0."),
     ):
         with pytest.raises(SystemExit) as end:
             main(["train", "--out", out, *arguments])

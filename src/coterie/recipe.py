@@ -155,6 +155,8 @@ class Recipe:
         steps = self.epochs * self.steps_per_epoch
         beta = 1.0 - 1.0 / max(1.0, self.ema_horizon * steps)
         options = self.config["method"].setdefault("init_args", {})  # also those a subclass passes on unnamed
+        if not options.get("temperature", 1.0) > 0:
+            raise InputError(f"--method.temperature must be greater than 0, not {options['temperature']}.")
         scaled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
         scaled = {k: v for k, v in scaled.items() if k in options and k not in self.method_given}
         method = self.method(net, **scaled)
