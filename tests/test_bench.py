@@ -23,7 +23,6 @@ from coterie.bench.size import FULL, QUICK
 from coterie.bench.timing import Times, in_turns, quartiles
 from coterie.cuts import Cut
 from coterie.errors import Failure
-from coterie.methods import available
 from coterie.models import factory
 from coterie.peers import standalone
 
@@ -83,10 +82,6 @@ def test_theory_is_that_of_the_methods_page() -> None:
     expected = dict.fromkeys(("ONE", "CL", "OKDDip", "FFL"), 5 / 3) | dict.fromkeys(("DML", "KDCL", "MCL"), 3.0)
     expected |= {"Baseline": 1.0, "KD": 4 / 3, "PCL": 4.0, "PCL w/o InAu": 20 / 9}
     assert {row: subjects.theory(row, third, 3) for row in subjects.ROWS} == pytest.approx(expected)
-
-
-def test_every_method_has_a_row() -> None:
-    assert {name for name, _ in subjects.ROWS.values()} == set(available())
 
 
 def test_the_branch_of_resnet32_does_about_a_third_of_the_work() -> None:

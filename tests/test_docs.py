@@ -30,12 +30,9 @@ def test_the_readme_shows_the_two_commands() -> None:
 
 def test_the_loop_in_the_readme_runs() -> None:
     (code,) = blocks("README.md", "python")
-    code = code.replace("in ...:", "in steps:").replace('"layer4"', '"stage3"')
-    code = code.replace("for epoch", "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\nfor epoch")
     views = [torch.randn(4, 3, 8, 8) for _ in range(3)]
-    steps = [(epoch, (views, torch.randint(5, (4,)))) for epoch in range(2)]
-    names = {"make_model": TinyNet, "steps": steps, "torch": torch}
-    exec(code, names)
+    names = {"make_model": TinyNet, "epochs": 2, "loader": [(views, torch.randint(5, (4,)))]}
+    exec(code.replace('"layer4"', '"stage3"'), names)
     assert type(names["student"]) is TinyNet
     assert names["ensemble"](views[0]).shape == (4, 5)
 

@@ -18,16 +18,7 @@ from ..recipe import Recipe, from_options
 from .size import Size
 
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
-    "Baseline": ("Baseline", {}),
-    "KD": ("KD", {}),
-    "CL": ("CL", {}),
-    "ONE": ("ONE", {}),
-    "FFL": ("FFL", {}),
-    "OKDDip": ("OKDDip", {}),
-    "DML": ("DML", {}),
-    "KDCL": ("KDCL", {}),
-    "MCL": ("MCL", {}),
-    "PCL": ("PCL", {}),
+    **{name: (name, {}) for name in available()},
     "PCL w/o InAu": ("PCL", {"input_augmentation": False}),
 }
 """The rows of the table: a method and its options. KD's teacher is another network like the student."""
@@ -97,7 +88,7 @@ def inputs(views: int, batch: int, size: Size) -> tuple[list[Tensor], Tensor]:
 
 
 def theory(row: str, cut: Cut, peers: int) -> float:
-    """What a step should cost in steps of the plain network, by multiply-adds (methods.md, "Cost per step")."""
+    """What a step should cost in steps of the plain network, by multiply-adds: a backward pass is two forwards."""
     costs = cut.training_costs(peers)
     own = {"Baseline": 1.0, "KD": 1 + 1 / 3, "PCL": costs["PCL"], "PCL w/o InAu": costs["PCL_one_view"]}
     return own.get(row) or costs["ONE" if available()[ROWS[row][0]].trains == "branches" else "DML"]

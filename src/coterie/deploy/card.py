@@ -14,7 +14,7 @@ CARD = """---
 
 # {title}
 
-{model} with {classes} classes, trained on `{data}` with [Coterie](https://pypi.org/project/coterie/)'s {method}
+{model} with {classes} classes, trained on `{data}` with Coterie's {method}
 method ({epochs} epochs, seed {seed}). {what}
 
 | on the {split} images of `{data}` | |

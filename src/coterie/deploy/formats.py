@@ -259,7 +259,7 @@ def need_onnx(*packages: str) -> None:
 
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
-        raise InputError(f"ONNX needs {' and '.join(missing)}: pip install coterie[export]")
+        raise InputError(f"ONNX needs {' and '.join(missing)}: pip install {' '.join(missing)}.")
 
 
 @contextlib.contextmanager

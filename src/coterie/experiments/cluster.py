@@ -31,9 +31,7 @@ class OnRay:
         try:
             import ray
         except ImportError:
-            raise InputError(
-                "--launcher ray needs Ray: pip install 'coterie[cluster]', here and on the nodes."
-            ) from None
+            raise InputError("--launcher ray needs Ray: pip install ray, here and on the nodes.") from None
         if not ray.is_initialized():
             try:
                 ray.init(include_dashboard=False, log_to_driver=True)

@@ -74,7 +74,7 @@ def shard(jobs: list[Job], part: int, parts: int) -> list[Job]:
 
 
 def cost(job: Job) -> float:
-    """A step in steps of the plain network: backward is two forwards, the trunk two thirds (methods.md)."""
+    """A step in steps of the plain network: backward is two forwards, the trunk two thirds."""
     method, m = job.options["method"], job.peers
     if method in ("Baseline", "KD"):
         return float(job.options.get("method.views", 1))  # KD's teacher is measured for itself

@@ -38,7 +38,7 @@ class Protocol:
     says: str = field(default="", compare=False)
 
 
-# pcl.md, section 4. Fractions of the schedule, as recipes state it: drops at 150 and 225, ramp-up over 80 of 300.
+# The paper's training in fractions as recipes state it: drops at 150 and 225 of 300 epochs
 CIFAR: Options = {
     "epochs": 300,
     "batch": 128,
@@ -52,7 +52,7 @@ CIFAR: Options = {
     "schedule.factor": 0.1,
     "ramp_up": 80 / 300,
     "ema_horizon": 1000 / (300 * 391),  # beta = 0.999
-    "ema": True,  # raw and averaged weights are reported for every method (pcl.md, section 5)
+    "ema": True,  # raw and averaged weights are reported for every method
 }
 
 # Drops at 30 and 60 of 90 epochs, each of 10,010 steps.

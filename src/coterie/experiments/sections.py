@@ -26,8 +26,8 @@ def beside_the_paper(runs: Sequence[Path], protocols: Mapping[str, Protocol] = P
     lead = (
         "Top-1 error in %, mean ± standard deviation over the seeds; differences are paired over the seeds that "
         "both have (in brackets, how many), ± half their 95 % interval, and bold where it leaves out zero. Cost "
-        "is measured training time, a teacher's included, in that of the first row. Where the protocol is not the "
-        "paper's, compare order and differences, not the errors."
+        "is training time, as if all had gone as fast as its fastest stretch, a teacher's included, in that of "
+        "the first row. Where the protocol is not the paper's, compare order and differences, not the errors."
     )
     return [Section("paper", "Beside the paper", lead, list(blocks))] if blocks else []
 

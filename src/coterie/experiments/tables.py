@@ -64,7 +64,7 @@ METHODS = [
 ]
 CONTROLS = [
     _row("Baseline, 3 views", "Baseline", views=3),
-    Row("Baseline, 4x epochs", "Baseline", {}, longer=4),  # PCL's training cost (methods.md)
+    Row("Baseline, 4x epochs", "Baseline", {}, longer=4),  # PCL's training cost
     KD,
 ]
 UNSHARED = Row("PCL, stem shared", "PCL", {"cut": "stage1"})  # what sharing most of the network costs
