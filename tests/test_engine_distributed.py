@@ -24,6 +24,7 @@ from coterie.distributed import World, join, synchronise_batch_norm
 from coterie.errors import InputError
 from coterie.evaluate import evaluate
 from coterie.methods import Method
+from coterie.models import factory
 from coterie.train import train
 
 from .engine import add_plain, ended, fork_ranks, outcome, recipe, same, train_into
@@ -233,6 +234,25 @@ def test_torchrun_passes_a_signal_on(tmp_path: Path) -> None:
     assert agent.returncode != 0 and said.count("coterie: stopped by a signal after step ") == 2, said
     step = int(said.rpartition("stopped by a signal after step ")[2].partition(";")[0])
     assert torch.load(tmp_path / "out/checkpoint.pt", weights_only=True)["step"] == step
+
+
+def test_synchronised_batch_norm_keeps_what_else_a_layer_does() -> None:
+    """timm's batch-norm with an activation inside; a class of one's own is refused."""
+    network = factory("timm:mobilenetv3_small_050", 10, 3)().eval()
+    images = torch.randn(2, 3, 32, 32)
+    before = network(images)
+    synchronise_batch_norm(network, torch.device("cuda"))
+    assert all(isinstance(m, torch.nn.SyncBatchNorm) for m in network.modules() if isinstance(m, _BatchNorm))
+    torch.testing.assert_close(network(images), before)
+
+    class Scaled(torch.nn.BatchNorm2d):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(x)
+
+    with pytest.raises(InputError, match="cannot know what Scaled does beside batch-norm: leave it out"):
+        synchronise_batch_norm(Scaled(2), torch.device("cuda"))
+    with pytest.raises(InputError, match="leave out --accumulate"):
+        recipe(model="resnet8", sync_batch_norm=True, accumulate=2)
 
 
 def test_synchronised_batch_norm_keeps_what_is_shared() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -167,8 +168,17 @@ def synchronise_batch_norm(method: nn.Module, device: torch.device) -> None:
         raise InputError("--sync-batch-norm needs a GPU: torch has synchronised batch-norm for GPUs only.")
     for module in method.modules():
         if isinstance(module, _BatchNorm):
-            module.__class__ = nn.SyncBatchNorm
+            module.__class__ = _synchronised(type(module))
             module.process_group = None  # type: ignore[assignment]
+
+
+def _synchronised(kind: type[_BatchNorm]) -> type[nn.SyncBatchNorm]:
+    if kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm):
+        return nn.SyncBatchNorm
+    if kind.__module__.startswith("timm.") and kind.__name__ == "BatchNormAct2d":  # with an activation inside
+        found: type[nn.SyncBatchNorm] = importlib.import_module("timm.layers").SyncBatchNormAct
+        return found
+    raise InputError(f"--sync-batch-norm cannot know what {kind.__name__} does beside batch-norm: leave it out.")
 
 
 def _cut(images: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .distributed import Piece, World
 from .errors import Failure, InputError
+from .recipe import Recipe
 
 
 class _Seen(NamedTuple):
@@ -107,8 +108,8 @@ def memory(device: torch.device) -> int:
 
 
 @contextmanager
-def advice(batch: int, precision: str) -> Iterator[None]:
-    """Where memory runs out, or batch-norm meets a single image, say what helps."""
+def advice(recipe: Recipe) -> Iterator[None]:
+    """Where memory runs out, batch-norm meets a single image, or a network cannot be compiled, say what helps."""
     try:
         yield
     except ValueError as error:
@@ -118,12 +119,15 @@ def advice(batch: int, precision: str) -> Iterator[None]:
             "Batch-norm cannot be trained with one image at a time: raise --batch, or lower --accumulate."
         ) from error
     except (MemoryError, RuntimeError) as error:
+        if recipe.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            why = str(error).strip().splitlines()[0]
+            raise InputError(f"The peers cannot be compiled ({why}): leave out --compile.") from error
         told = isinstance(error, torch.OutOfMemoryError | MemoryError)
         if not told and not re.search("can't allocate memory|out of memory", str(error)):
             raise
-        half = "" if precision != "32" else "--precision bf16, "
+        half = "" if recipe.precision != "32" else "--precision bf16, "
         raise Failure(
-            f"Out of memory with a batch of {batch}: --accumulate 2 (or more) computes it in parts, {half}"
+            f"Out of memory with a batch of {recipe.batch}: --accumulate 2 (or more) computes it in parts, {half}"
             "more processes, fewer --peers, a later --cut or a smaller --batch help too. "
             "The last checkpoint is kept."
         ) from error

@@ -132,6 +132,8 @@ class Recipe:
                 )
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise InputError(f"--clip-norm must be greater than 0, not {self.clip_norm}.")
+        if self.sync_batch_norm and self.accumulate > 1:
+            raise InputError("--sync-batch-norm looks at the whole batch at once: leave out --accumulate.")
         self.checkpoint_seconds = _seconds(self.checkpoint_every)
 
     @property
@@ -160,6 +162,11 @@ class Recipe:
         scaled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
         scaled = {k: v for k, v in scaled.items() if k in options and k not in self.method_given}
         method = self.method(net, **scaled)
+        if fresh and self._starts_equal and not self.branch_noise and method.views < net.size and not _drops(net):
+            raise InputError(
+                f"Peers that start from the same weights and see the same view would stay equal: "
+                f"{self.method_class.__name__} needs --branch_noise, such as 0.05."
+            )
         options.update(scaled)
         if self.ema and method.mean is None:
             method.keep_mean(options.get("beta", beta))
@@ -197,6 +204,10 @@ class Recipe:
             raise InputError(f"There is no device '{self.device}' here: --device auto takes what there is.")
         return device
 
+    @property
+    def _starts_equal(self) -> bool:
+        return self.init is not None or bool(self.model_options.get("pretrained"))
+
     def _net(self, fresh: bool) -> PeerNet:
         channels, *size = self.data.shape
         classes, options = len(self.data.classes), self.model_options
@@ -209,7 +220,7 @@ class Recipe:
                 f"{self.model} gives {net.num_classes} classes, but the data has {classes}: "
                 "let its factory take num_classes."
             )
-        if fresh and (self.init is not None or options.get("pretrained")):
+        if fresh and self._starts_equal:
             if len(self.models) > 1:
                 raise InputError("Peers of different models cannot start from the same weights: leave out --init.")
             start_equal(net, Path(self.init) if self.init is not None else None, self.branch_noise)
@@ -231,6 +242,12 @@ class Recipe:
                 f"--peers names models, but {what}: give --peers a number and name the model with --model."
             )
         return PeerNet(makes, example=example)
+
+
+def _drops(net: torch.nn.Module) -> bool:
+    """Whether dropout or stochastic depth make equal peers differ."""
+    found = [part for part in net.modules() if "drop" in type(part).__name__.lower()]
+    return any(getattr(part, name, 0) for part in found for name in ("p", "drop_prob"))
 
 
 def _seconds(duration: str) -> float:
@@ -312,7 +329,11 @@ def from_options(options: dict[str, Any]) -> Recipe:
 
 
 def from_file(file: Path) -> Recipe:
-    """The recipe that a run directory's config.yaml holds; it is looked at with the devices that are here."""
+    """The recipe that a run directory's config.yaml holds; it is looked at with the devices that are here.
+
+    Relative paths are those of the command that trained it. `coterie reproduce` runs its commands in the
+    directory of the runs: what is not found from here is looked for from there.
+    """
     try:
         options = yaml.safe_load(file.read_text())
     except OSError:
@@ -321,4 +342,11 @@ def from_file(file: Path) -> Recipe:
         options = None
     if not isinstance(options, dict):
         raise InputError(f"{file} is damaged: it does not hold the options of a run.")
+    for part, name in (("data", "root"), ("method", "teacher")):
+        spec = options.get(part)
+        given = spec.get("init_args") if isinstance(spec, dict) else None
+        path = given.get(name) if isinstance(given, dict) else None
+        if given and isinstance(path, str) and not Path(path).exists():
+            there = file.resolve().parent.parent / path
+            given[name] = str(there) if there.exists() else path
     return from_options({**options, "device": "auto"})

@@ -121,8 +121,8 @@ class Run:
         return int(state["epoch"])
 
     def finish(self, method: Method) -> None:
-        """Write the deployable network's weights."""
-        weights = {k: v.detach().contiguous().cpu() for k, v in method.deploy().state_dict().items()}
+        """Write the deployable network's weights, a copy of each: a file refuses weights that are tied."""
+        weights = {k: v.detach().cpu().contiguous().clone() for k, v in method.deploy().state_dict().items()}
         write(self.student, save(weights))
 
     def _compare(self, recipe: Recipe) -> None:
@@ -157,8 +157,12 @@ class Run:
 
 def restored(directory: Path) -> tuple[Recipe, Method, int]:
     """A trained run's recipe with its data loaded, its method with the trained weights, its finished epochs."""
-    recipe = from_file(directory / "config.yaml")
-    method, run = recipe.build(fresh=False), Run(directory)
+    recipe, run = from_file(directory / "config.yaml"), Run(directory)
+    try:
+        recipe.data.load()
+    except InputError as error:
+        raise InputError(f"{error} (If its data has moved, change data.root in {run.config}.)") from None
+    method = recipe.build(fresh=False)
     run.same_data(recipe, ("classes", "shape"))  # else its logits would be given the names of other classes
     return recipe, method, run.restore(method)
 

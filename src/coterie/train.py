@@ -15,6 +15,7 @@ from .distributed import join, synchronise_batch_norm
 from .errors import Stopped
 from .evaluate import evaluate
 from .health import Watch, advice, memory
+from .layout import channels_last
 from .methods import Method
 from .precision import Precision
 from .progress import Show
@@ -31,12 +32,12 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
         join(recipe.torch_device()) as world,
         closing(Run(out)) as run,
         Signals() as signals,
-        advice(recipe.batch, recipe.precision),
+        advice(recipe),
     ):
         method, data, device = recipe.build(), recipe.data, world.device
         method.prepare()
         world.accepts(method, recipe.accumulate)
-        method.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        channels_last(method.to(device), method.net.peers, data.shape)
         if recipe.sync_batch_norm:
             synchronise_batch_norm(method, device)
         optimizer = recipe.build_optimizer(method)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from .. import models
 from ..allocator import keep_freed_memory
 from ..cuts import Cut, list_cuts
+from ..layout import channels_last
 from ..methods import Method, available
 from ..peers import PeerNet
 from ..recipe import Recipe, from_options
@@ -51,7 +52,7 @@ def made(
     example = torch.zeros(2, *size.shape)
     net = PeerNet(make, count, cut, example, checkpoint_activations=recompute)  # type: ignore[arg-type]
     method: Method = cls(net, **options, **({"teacher": make()} if name == "KD" else {}))
-    method.to(device()).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    channels_last(method.to(device()), net.peers, size.shape)
     method.prepare()
     return method.train()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ..layout import channels_last
 from ..methods import available
 from ..recipe import Recipe
 from .jobs import Job, cost
@@ -43,7 +44,7 @@ def measure(recipe: Recipe, threads: int) -> Speed:
 
 def _measure(recipe: Recipe) -> Speed:
     method, data, device = recipe.build(fresh=False), recipe.data, recipe.torch_device()
-    method.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    channels_last(method.to(device), method.net.peers, data.shape)
     optimizer = recipe.optimizer(list(method.parameters()))
 
     def step() -> None:

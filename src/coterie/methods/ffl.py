@@ -51,8 +51,8 @@ class FFL(Method):
             nn.Conv2d(md, d, 1, bias=False),
             nn.BatchNorm2d(d),
             nn.ReLU(),
-        )
-        self.classifier = nn.Linear(d, net.num_classes)
+        ).to(next(net.parameters()))
+        self.classifier = nn.Linear(d, net.num_classes).to(next(net.parameters()))
 
     def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
         peers = self.net(views)

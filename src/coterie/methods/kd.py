@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from .. import trained
 from ..errors import InputError
+from ..layout import channels_last
 from ..losses import cross_entropy, distil, total
 from ..peers import PeerNet
 from .method import Method, Views
@@ -75,7 +76,7 @@ class _Teacher:
             else:
                 network = trained.load(self.source, self.model, student.num_classes, student.input_shape)
             network = network.to(like).eval().requires_grad_(False)
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            channels_last(network, [network], student.input_shape)
             with torch.no_grad():
                 said = network(torch.zeros(2, *student.input_shape, device=like.device, dtype=like.dtype))
             if said.shape != (2, student.num_classes):

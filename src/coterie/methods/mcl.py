@@ -66,7 +66,7 @@ class MCL(Method):
         self.embed = nn.ModuleList(
             nn.Sequential(nn.Linear(shape.numel(), width), nn.ReLU(), nn.Linear(width, width))
             for shape in features
-        )
+        ).to(next(net.parameters()))
 
     def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
         peers, m, t = self.net(views), self.net.size, self.temperature
@@ -85,8 +85,9 @@ class MCL(Method):
     def similarities(self, peers: Peers) -> Tensor:
         """S (m, m, B, B)."""
         embedded = [embed(f) for embed, f in zip(self.embed, peers.features, strict=True)]
-        v = F.normalize(widen(torch.stack(embedded)), dim=-1)
-        return v.unsqueeze(1) @ v.transpose(-1, -2) / self.tau
+        with torch.autocast(embedded[0].device.type, enabled=False):  # else the product would be in half again
+            v = F.normalize(widen(torch.stack(embedded)), dim=-1)
+            return v.unsqueeze(1) @ v.transpose(-1, -2) / self.tau
 
     def ensemble(self, peers: Peers) -> Tensor:
         return peers.logits.mean(0)

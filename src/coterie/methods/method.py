@@ -57,10 +57,10 @@ class Method(nn.Module, ABC):
         if self.mean is not None:
             self.mean.update(self)
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
+    def compile(self, **options: Any) -> None:
         """Run the peers, and their averages, as graphs made by `torch.compile`, whose options are taken."""
         for _, method in self._kinds():
-            method.net.compile_peers(*args, **kwargs)
+            method.net.compile_peers(**options)
 
     def keep_mean(self, beta: float, batch_norm: Literal["own", "average"] = "average") -> None:
         """Average the weights of the peers and of everything trained beside them from now on."""

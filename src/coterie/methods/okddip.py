@@ -53,7 +53,8 @@ class OKDDip(Method):
         if shape is None or any(other != shape for other in others):
             raise InputError("OKDDip compares pooled features: its peers must end in Linear classifiers alike.")
         d = shape.numel()
-        self.query, self.key = (nn.Linear(d, max(1, d // 8), bias=False) for _ in range(2))
+        like = next(net.parameters())
+        self.query, self.key = (nn.Linear(d, max(1, d // 8), bias=False).to(like) for _ in range(2))
 
     def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
         peers = self.net(views)

@@ -40,7 +40,8 @@ class ONE(Method):
         shape = net.shapes["trunk"][0]
         assert shape is not None
         width = shape[-1] if len(shape) == 2 else shape[0]
-        self.gate = nn.Sequential(nn.Linear(width, net.size), nn.BatchNorm1d(net.size), nn.ReLU(), nn.Softmax(1))
+        gate = nn.Sequential(nn.Linear(width, net.size), nn.BatchNorm1d(net.size), nn.ReLU(), nn.Softmax(1))
+        self.gate = gate.to(next(net.parameters()))
 
     def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
         peers = self.net(views)

@@ -77,7 +77,7 @@ class PCL(Method):
             if None in net.shapes["features"]:
                 raise InputError("PCL needs a network that ends in a Linear classifier, for its pooled features.")
             width = sum(shape.numel() for shape in net.shapes["features"] if shape is not None)
-            self.classifier = nn.Linear(width, net.num_classes)
+            self.classifier = nn.Linear(width, net.num_classes).to(next(net.parameters()))
         if peer_teacher in ("mean", "own_mean"):
             self.keep_mean(beta, mean_batch_norm)
             self.deploys_mean = True

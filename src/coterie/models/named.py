@@ -51,12 +51,10 @@ def from_torchvision(
     known = models.list_models(module=models)
     if name not in known:
         raise unknown("torchvision network", name, known)
-    accepted = inspect.signature(models.get_model_builder(name)).parameters
     if name in ("googlenet", "inception_v3"):
         options = {"aux_logits": False, "init_weights": True, **options}
     if size is not None and size[0] == size[1] and name.startswith("vit_"):
         options = {"image_size": size[0], **options}
-    assert "weights" in accepted
     network: nn.Module = models.get_model(name, num_classes=num_classes, **options)
     return network
 
