@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from pathlib import Path
 
@@ -53,6 +54,14 @@ class OwnViews(Readable):
     def __getitem__(self, index: int):
         image, label = super().__getitem__(index)
         return image / 255 + torch.rand(1), label
+
+
+class Elsewhere(Readable):
+    """Draws from NumPy and from Python, as older transforms do."""
+
+    def __getitem__(self, index: int):
+        image, label = super().__getitem__(index)
+        return image / 255 + np.random.rand() + random.random(), label
 
 
 class Whole(Dataset):
@@ -175,3 +184,21 @@ def test_the_command_line_refuses_in_a_sentence(tmp_path):
             _run(["train", *arguments, *out])
     assert "Name what to inspect" in refused("data", "inspect")
     assert not (tmp_path / "run").exists()
+
+
+def test_draws_from_numpy_and_python_are_a_function_of_the_seed_too() -> None:
+    data = dataset(f"{HERE}.Elsewhere")
+    data.load()
+
+    def views(seed: int) -> list[torch.Tensor]:
+        return data.views(np.arange(4), 2, seed, 0)[0]
+
+    np.random.seed(1)
+    random.seed(1)
+    ours, again, other = views(0), views(0), views(7)
+    after = np.random.rand(), random.random()
+    assert all(map(torch.equal, ours, again)) and not torch.equal(ours[0], ours[1])
+    assert not torch.equal(ours[0], other[0])
+    np.random.seed(1)
+    random.seed(1)
+    assert after == (np.random.rand(), random.random())  # the training's numbers go on as if nothing was drawn
