@@ -1,7 +1,8 @@
-"""Bad input, and the directory of runs: refused in a sentence, made once, found behind links."""
+"""Bad input, and the directory of runs: refused in a sentence, made once, found behind links and from anywhere."""
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from coterie.errors import InputError
 from coterie.experiments.protocols import MINI
 from coterie.experiments.reproduce import Reproduction
+from coterie.recipe import from_file
 
 from .conftest import refused
 
@@ -80,3 +82,26 @@ def test_data_is_found_from_an_out_behind_a_link(tmp_path: Path, monkeypatch: py
     made.prepare()
     root = made.roots(made.jobs())["cifar10"]
     assert (Path("results/mini").resolve() / root).resolve() == tmp_path / "data"
+
+
+def test_a_run_is_read_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its paths are seen from the directory of runs, in which it was trained."""
+    (tmp_path / "data").mkdir()
+    run, teacher = (tmp_path / "results" / "mini" / name for name in ("KD-s0", "Baseline-s0"))
+    run.mkdir(parents=True)
+    teacher.mkdir()
+    config = {
+        "data": {"class_path": "cifar10", "init_args": {"root": "../../data"}},
+        "method": {"class_path": "KD", "init_args": {"teacher": "Baseline-s0"}},
+    }
+    (run / "config.yaml").write_text(json.dumps(config))
+    for place, name in ((tmp_path, run), (run, Path())):
+        monkeypatch.chdir(place)
+        found = from_file(name / "config.yaml").config
+        assert Path(found["data"]["init_args"]["root"]).resolve() == tmp_path / "data"
+        assert Path(found["method"]["init_args"]["teacher"]) == teacher
+    monkeypatch.chdir(run.parent)
+    assert from_file(run / "config.yaml").config["method"]["init_args"]["teacher"] == "Baseline-s0"
+    monkeypatch.chdir(tmp_path)
+    said = refused("evaluate", run)  # there is a folder, but no CIFAR in it
+    assert "coterie data cifar10" in said and f"change data.root in {run / 'config.yaml'}" in said

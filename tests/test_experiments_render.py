@@ -109,6 +109,8 @@ def test_what_there_is_of_further_seeds_is_shown_too(out: Path) -> None:
         "0/1",
         "2/2",
     ]
+    (out / f"{fewer.jobs()[0].name}.old1").mkdir()  # somebody's copy
+    assert [line.error.values for line in fewer.lines()] == [base.error.values, kd.error.values, pcl.error.values]
     assert len(fewer.jobs()) == 4  # trained is what was asked for, and a teacher
     more = Reproduction("table4", toy(), out, 6).lines()
     assert more[0].notes == ["seeds 3, 4, 5 missing"]

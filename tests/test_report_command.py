@@ -105,4 +105,5 @@ def test_bad_input_is_refused(trained: Path, tmp_path: Path) -> None:
     assert "exclude each other" in refusal(trained, "--text", "--watch")
     assert "runs is missing" in refusal()
     (tmp_path / "file").write_text("")
-    assert "cannot be written" in refusal(trained, "-o", tmp_path / "file" / "r.html")
+    for place in (tmp_path / "file" / "r.html", tmp_path):
+        assert "cannot be written" in (said := refusal(trained, "-o", place)) and "choose another --output" in said

@@ -96,6 +96,7 @@ def test_groups_are_told_apart_by_what_is_unusual(copied: Path) -> None:
     variant("b-ema", "ema: false", "ema: true")
     variant("b-long", "epochs: 3", "epochs: 12")
     variant("b-views", "views: 1", "views: 3")
+    variant("b-parts", "accumulate: 1", "accumulate: 2")  # batch-norm sees less
     found = groups.group([runs.read(path) for path in runs.find([copied])])
     labels = {g.label: [r.path.name for r in g.runs] for g in found}
     assert labels == {
@@ -103,6 +104,7 @@ def test_groups_are_told_apart_by_what_is_unusual(copied: Path) -> None:
         "PCL": ["PCL-0", "PCL-1"],
         "Baseline, ema": ["b-ema"],
         "Baseline, epochs 12": ["b-long"],
+        "Baseline, accumulate 2": ["b-parts"],
         "Baseline, views 3": ["b-views"],
     }
 

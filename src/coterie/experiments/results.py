@@ -76,7 +76,8 @@ def jobs(cell: Cell, out: Path) -> list[Job]:
     """Those asked for, and of further seeds those that are there."""
     asked = {job.seed for job in cell.jobs}
     first = replace(cell.jobs[0], seed=0).name.removesuffix("0")
-    there = {int(path.name.removeprefix(first)) for path in out.glob(f"{first}*") if path.name[-1].isdigit()}
+    ends = [path.name.removeprefix(first) for path in out.glob(f"{first}*")]
+    there = {int(end) for end in ends if end.isdecimal()}
     return [*cell.jobs, *(replace(cell.jobs[0], seed=seed) for seed in sorted(there - asked))]
 
 
@@ -150,7 +151,7 @@ def _weights(record: Record, cell: Cell, kind: str) -> str:
 def _ratio(ours: Finished, theirs: Finished, teacher: Result | None) -> float | None:
     """Time spent training, over the common seeds; each pupil's includes its teacher's."""
     seeds = ours.keys() & theirs.keys()
-    if not seeds or (teacher is not None and not teacher.records):
+    if not seeds or (teacher is not None and not teacher.finished):
         return None
     mine, other = (sum(_seconds(runs[seed]) for seed in seeds) for runs in (ours, theirs))
     taught = len(seeds) * _seconds(teacher) if teacher is not None else 0.0

@@ -107,12 +107,12 @@ def _latencies(networks: dict[str, nn.Module], shape: tuple[int, ...], device: t
     image = torch.zeros(1, *shape, device=device)
 
     def run(network: nn.Module) -> None:
-        with evaluating(network):
-            network(image)
+        network(image)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
-    return interleaved({name: functools.partial(run, network) for name, network in networks.items()}, 0.05)
+    with evaluating(*networks.values()):
+        return interleaved({name: functools.partial(run, network) for name, network in networks.items()}, 0.05)
 
 
 def _test(found: Examination, method: Method, data: Data, device: torch.device) -> None:

@@ -12,7 +12,7 @@ from ..recipe import FREE
 from ..statistics import Difference, Spread, paired
 from .runs import Record, Result, score
 
-SAME = frozenset(FREE | {"seed"})
+SAME = frozenset(FREE | {"seed"}) - {"accumulate"}  # which batch-norm sees
 """Options in which the runs of one recipe may differ."""
 LAST = ("method.ramp_up", "method.beta", "data.root")
 """Options that are named only where no other tells two recipes apart."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .. import __version__
-from ..errors import InputError
+from ..errors import Failure, InputError
 from ..run import write as write_file
 from . import from_metrics, from_weights
 from .content import Section, Tile
@@ -119,8 +119,10 @@ def save(file: Path, text: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_file(file, text)
-    except OSError as error:
-        raise InputError(f"{file} cannot be written ({error.strerror}): choose another --output.") from None
+    except (OSError, Failure) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        reason = getattr(cause, "strerror", None) or cause
+        raise InputError(f"{file} cannot be written ({reason}): choose another --output.") from None
 
 
 def watch(
