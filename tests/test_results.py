@@ -51,14 +51,18 @@ def test_results_name_no_place_of_a_machine() -> None:
 
 
 def test_peers_and_epochs_are_compared_at_the_same_computation(tmp_path: Path) -> None:
-    budget = script("peers_or_epochs")
+    beside = script("beside_table1")
     own = {cell.row: cell.jobs for cell in cells("table1", MINI, 2)}
-    assert budget.row("PCL", 300, 2).jobs == own["PCL"]  # those of Table 1 are trained once
-    assert budget.row("Baseline", 1200, 2).jobs == own["Baseline, 4x epochs"]
-    for row, epochs, errors in (("Baseline", 300, (41.0, 42.0)), ("PCL", 75, (40.0, 40.5))):
-        for job, error in zip(budget.row(row, epochs, 2).jobs, errors, strict=True):
+    assert beside.row("PCL", {"epochs": 300}, 2).jobs == own["PCL"]  # those of Table 1 are trained once
+    assert beside.row("Baseline", {"epochs": 1200}, 2).jobs == own["Baseline, 4x epochs"]
+    for row, epochs, ends in (("Baseline", 300, (41.0, 42.0)), ("PCL", 75, (40.0, 40.5))):
+        for job, error in zip(beside.row(row, {"epochs": epochs}, 2).jobs, ends, strict=True):
             file = write_run(tmp_path, job, {"peer1": error, "mean1": error}) / "metrics.jsonl"
             lines = file.read_text().splitlines(keepends=True)
             file.write_text("".join(lines[epoch] for epoch in job.evaluated))
-    line = next(line for line in budget.table(tmp_path, 2).splitlines() if line.startswith("| 300, 75 |"))
-    assert line == "| 300, 75 | 41.50 ± 0.71 | 40.25 ± 0.35 | -1.25 ± 3.18 (2) |"  # t = 12.7 with one degree
+    line = next(
+        line for line in beside.table(beside.TRIALS["epochs"], tmp_path, 2).splitlines() if ", 75 of PCL" in line
+    )
+    assert (
+        line == "| 300 plain epochs, 75 of PCL | 41.50 ± 0.71 | 40.25 ± 0.35 | -1.25 ± 3.18 (2) |"
+    )  # t = 12.7 with one degree

@@ -1,0 +1,92 @@
+"""Trials beside Table 1 of the protocol `mini`: its rows with other lengths, or with another weight decay.
+
+    python benchmarks/beside_table1.py epochs --data-root data --seeds 2 -o docs/worth.md  # an hour of two cores
+    python benchmarks/beside_table1.py decay --data-root data --seeds 1 -o docs/results.md  # half an hour
+
+`epochs`: peers or more epochs, the same computation spent on either. A step of PCL with three peers costs four of
+the plain network, so in each line Baseline trains four times the epochs of PCL; both keep the paper's schedule in
+fractions. `decay`: `mini` has 6,000 steps where the paper's training has 117,300, so that the paper's weight decay
+shrinks the weights little; 0.01 shrinks them as much over the training as the paper's does over its own.
+
+Settings, runs and their directory are those of `coterie reproduce table1`: what it has trained is not repeated,
+and what was interrupted goes on. The table replaces what stands in the document between `<!-- trial: epochs -->` (or
+`decay`) and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from coterie.experiments.protocols import MINI, Options
+from coterie.experiments.render import place
+from coterie.experiments.reproduce import Reproduction
+from coterie.experiments.results import lines
+from coterie.experiments.runner import Local, run
+from coterie.experiments.tables import Cell, cells
+
+Trial = Mapping[str, Mapping[str, Options]]
+"""For each line of the trial's table, by its name: rows of Table 1, and what is other about them."""
+
+TRIALS: dict[str, Trial] = {
+    "epochs": {
+        f"{4 * n} plain epochs, {n} of PCL": {"Baseline": {"epochs": 4 * n}, "PCL": {"epochs": n}}
+        for n in (38, 75, 150, 300)
+    },
+    "decay": {
+        f"weight decay {decay:g}": {
+            name: {"optimizer.weight_decay": decay} for name in ("Baseline", "KDCL", "PCL")
+        }
+        for decay in (5e-4, 1e-2)
+    },
+}
+
+
+def row(name: str, changes: Options, seeds: int) -> Cell:
+    """A row of Table 1 with other options; where they are the protocol's own, with the protocol's own runs."""
+    own = next(cell for cell in cells("table1", MINI, seeds) if cell.row == name)
+    return replace(own, jobs=tuple(replace(job, options={**job.options, **changes}) for job in own.jobs))
+
+
+def table(trial: Trial, out: Path, seeds: int) -> str:
+    """Errors, and the difference of the last column to the one before it."""
+    *_, before, last = columns = list(next(iter(trial.values())))
+    found = [f"|  | {' | '.join(columns)} | {last} - {before} |", "| --- |" + " --: |" * (len(columns) + 1)]
+    for label, rows in trial.items():
+        compared = [row(name, changes, seeds) for name, changes in rows.items()]
+        told = lines("table1", compared, compared, out, against=before)
+        difference = told[-1].difference
+        cell = "" if difference is None else difference.text()
+        found.append(f"| {label} | {' | '.join(line.error.text() for line in told)} | {cell} |")
+    return "\n".join(found) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("trial", choices=TRIALS)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("results/mini"), help="the directory of runs")
+    parser.add_argument("--data-root", default="data")
+    parser.add_argument("--processes", type=int, help="runs at once; by default one per GPU or core")
+    parser.add_argument("--show", action="store_true", help="train nothing")
+    parser.add_argument("-o", "--into", type=Path, help="the document; by default the table is printed")
+    given = parser.parse_args()
+    trial = TRIALS[given.trial]
+    made = Reproduction("table1", MINI, given.out, given.seeds, data_root=given.data_root)
+    if not given.show:
+        rows = [row(name, changes, given.seeds) for line in trial.values() for name, changes in line.items()]
+        wanted = [job for found in rows for job in found.jobs]
+        made.check(wanted)
+        made.prepare()
+        run(wanted, given.out, Local(given.out, made.roots(wanted), given.processes, threads=1))
+    found = table(trial, given.out, given.seeds)
+    if given.into:
+        place(given.into, f"<!-- trial: {given.trial} -->", found)
+    else:
+        print(found, end="")
+
+
+if __name__ == "__main__":
+    main()
