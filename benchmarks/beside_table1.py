@@ -9,8 +9,8 @@ fractions. `decay`: `mini` has 6,000 steps where the paper's training has 117,30
 shrinks the weights little; 0.01 shrinks them as much over the training as the paper's does over its own.
 
 Settings, runs and their directory are those of `coterie reproduce table1`: what it has trained is not repeated,
-and what was interrupted goes on. The table replaces what stands in the document between `<!-- trial: epochs -->` (or
-`decay`) and `<!-- end -->`.
+and what was interrupted goes on. The table replaces what stands in the document between `<!-- trial: epochs -->`
+(or `decay`) and `<!-- end -->`.
 """
 
 from __future__ import annotations
