@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from .deployables import SHAPE, metadata
 from .report import EVIL, Page
 
 # Results are the same to the bit only with the same number of threads, in this process and in those it starts.
@@ -162,3 +163,17 @@ def shown(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
     file = tmp_path_factory.mktemp("page") / "report.html"
     page.write([trained], file, f"Title {EVIL}")
     return Page(file.read_text())
+
+
+@pytest.fixture(scope="session")
+def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A network in every format of export, as it should be."""
+    from coterie import models
+    from coterie.deploy.formats import writer
+
+    folder = tmp_path_factory.mktemp("good")
+    network = models.factory("resnet8", 4, 1)().eval()
+    for kind in ("safetensors", "onnx", "pt2"):
+        put = writer(network, torch.randn(2, *SHAPE), kind)  # type: ignore[arg-type]
+        put(folder / f"good.{kind}", metadata("resnet8", 4, SHAPE))
+    return {kind: folder / f"good.{kind}" for kind in ("safetensors", "onnx", "pt2")}

@@ -1,11 +1,16 @@
-"""What the tests of export and predict share: networks with lived-in weights, their metadata."""
+"""What the tests of export and predict share: networks with lived-in weights, their metadata, a pickle that acts."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from coterie.deploy.metadata import Metadata
+
+SHAPE = (1, 8, 8)
 
 
 def lived_in(network: nn.Module) -> nn.Module:
@@ -34,3 +39,13 @@ def metadata(model: str, classes: int, shape: tuple[int, ...], **more: object) -
         "std": [0.25] * channels,
     }
     return Metadata("peer1", {"name": model, "options": {}}, preparation, names, **more)  # type: ignore[arg-type]
+
+
+class Bomb:
+    """Unpickling it makes a file."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.marker,)
