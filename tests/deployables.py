@@ -1,4 +1,4 @@
-"""What the tests of export and predict share: networks with lived-in weights, their metadata, a pickle that acts."""
+"""What the tests of export and predict share: networks with lived-in weights, metadata, a pickle that acts."""
 
 from __future__ import annotations
 
