@@ -51,7 +51,7 @@ def row(name: str, changes: Options, seeds: int) -> Cell:
 
 
 def table(trial: Trial, out: Path, seeds: int) -> str:
-    """Errors, and the difference of the last column to the one before it."""
+    """Errors, in brackets of the averaged weights; and the difference of the last column to the one before it."""
     *_, before, last = columns = list(next(iter(trial.values())))
     found = [f"|  | {' | '.join(columns)} | {last} - {before} |", "| --- |" + " --: |" * (len(columns) + 1)]
     for label, rows in trial.items():
@@ -59,7 +59,8 @@ def table(trial: Trial, out: Path, seeds: int) -> str:
         told = lines("table1", compared, compared, out, against=before)
         difference = told[-1].difference
         cell = "" if difference is None else difference.text()
-        found.append(f"| {label} | {' | '.join(line.error.text() for line in told)} | {cell} |")
+        errors = [f"{line.error.text()} ({line.averaged.mean:.2f})" if line.error.count else "" for line in told]
+        found.append(f"| {label} | {' | '.join(errors)} | {cell} |")
     return "\n".join(found) + "\n"
 
 

@@ -19,9 +19,11 @@ from .experiment import write_run
 
 ROOT = Path(__file__).parents[1]
 PLACE = re.compile(r"<!-- coterie reproduce (?P<told>.*?) -->\n(?P<text>.*?)" + END, re.DOTALL)
+TRIAL = re.compile(r"<!-- trial: (\w+) -->\n(.*?)" + END, re.DOTALL)
+DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "worth.md"]
 TABLES = [
     pytest.param(match["told"], match["text"], id=f"{file.name}: {match['told']}")
-    for file in (ROOT / "README.md", ROOT / "docs" / "results.md")
+    for file in DOCUMENTS
     for match in PLACE.finditer(file.read_text())
 ]
 
@@ -60,9 +62,14 @@ def test_peers_and_epochs_are_compared_at_the_same_computation(tmp_path: Path) -
             file = write_run(tmp_path, job, {"peer1": error, "mean1": error}) / "metrics.jsonl"
             lines = file.read_text().splitlines(keepends=True)
             file.write_text("".join(lines[epoch] for epoch in job.evaluated))
-    line = next(
-        line for line in beside.table(beside.TRIALS["epochs"], tmp_path, 2).splitlines() if ", 75 of PCL" in line
-    )
-    assert (
-        line == "| 300 plain epochs, 75 of PCL | 41.50 ± 0.71 | 40.25 ± 0.35 | -1.25 ± 3.18 (2) |"
-    )  # t = 12.7 with one degree
+    _, _, _, line, *_ = beside.table(beside.TRIALS["epochs"], tmp_path, 2).splitlines()
+    errors = "41.50 ± 0.71 (41.50) | 40.25 ± 0.35 (40.25) | -1.25 ± 3.18 (2)"  # t = 12.7 with one degree
+    assert line == f"| 300 plain epochs, 75 of PCL | {errors} |"
+
+
+def test_trials_in_the_documents_are_those_of_the_results() -> None:
+    beside = script("beside_table1")
+    found = [told for file in DOCUMENTS for told in TRIAL.findall(file.read_text())]
+    assert found
+    for name, text in found:
+        assert text.strip() == beside.table(beside.TRIALS[name], ROOT / "results" / "mini", 1).strip()
