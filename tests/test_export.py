@@ -250,7 +250,7 @@ def test_without_the_optional_packages_the_remedy_is_named(
 
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda n, *a: None if n.startswith("onnx") else find(n, *a))
-    with pytest.raises(InputError, match=r"pip install coterie\[export\]"):
+    with pytest.raises(InputError, match=r"pip install onnx onnxscript onnxruntime"):
         export(pcl_run, "onnx", output=tmp_path / "a.onnx")
 
 
