@@ -191,9 +191,12 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(4):
     step()
-before = faults()
-step()
-print(faults() - before)
+found = []
+for _ in range(3):  # the system may do something of its own in one of them
+    before = faults()
+    step()
+    found.append(faults() - before)
+print(min(found))
 """
 
 

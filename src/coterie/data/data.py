@@ -151,7 +151,7 @@ def normalise(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
     """(..., C, H, W) uint8 to float32 with this mean and standard deviation taken out, on the pixels' device."""
     centre, deviation = (_per_channel(tuple(values), pixels.device) for values in (mean, std))
     # Laid out anew: grey images as NumPy leaves them can look channels-last, which not every network can take.
-    whole = pixels.float(memory_format=torch.contiguous_format)
+    whole = torch.empty(pixels.shape, dtype=torch.float32, device=pixels.device).copy_(pixels)
     return whole.sub_(centre).div_(deviation)
 
 
