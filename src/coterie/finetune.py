@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from .errors import InputError
 from .peers import PeerNet
@@ -30,6 +30,12 @@ def start_equal(net: PeerNet, file: Path | None = None, noise: float = 0.0) -> N
         for p in peer.parameters():
             if noise and id(p) not in shared and p.numel() > 1:
                 p.add_(noise * p.std() * torch.randn_like(p))
+
+
+def drops(net: nn.Module) -> bool:
+    """Whether dropout or stochastic depth will make peers differ that start equal."""
+    found = [part for part in net.modules() if "drop" in type(part).__name__.lower()]
+    return any(getattr(part, name, 0) for part in found for name in ("p", "drop_prob"))
 
 
 def _read(file: Path) -> dict[str, Tensor]:

@@ -23,7 +23,7 @@ from .cuts import default_cut
 from .data import Data
 from .data.dataset import AnyData
 from .errors import InputError
-from .finetune import start_equal
+from .finetune import drops, start_equal
 from .methods import Method
 from .methods.pcl import PCL
 from .peers import PeerNet
@@ -162,7 +162,7 @@ class Recipe:
         scaled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
         scaled = {k: v for k, v in scaled.items() if k in options and k not in self.method_given}
         method = self.method(net, **scaled)
-        if fresh and self._starts_equal and not self.branch_noise and method.views < net.size and not _drops(net):
+        if fresh and self._starts_equal and not self.branch_noise and method.views < net.size and not drops(net):
             raise InputError(
                 f"Peers that start from the same weights and see the same view would stay equal: "
                 f"{self.method_class.__name__} needs --branch_noise, such as 0.05."
@@ -242,12 +242,6 @@ class Recipe:
                 f"--peers names models, but {what}: give --peers a number and name the model with --model."
             )
         return PeerNet(makes, example=example)
-
-
-def _drops(net: torch.nn.Module) -> bool:
-    """Whether dropout or stochastic depth make equal peers differ."""
-    found = [part for part in net.modules() if "drop" in type(part).__name__.lower()]
-    return any(getattr(part, name, 0) for part in found for name in ("p", "drop_prob"))
 
 
 def _seconds(duration: str) -> float:

@@ -12,6 +12,11 @@ from scipy.special import stdtrit
 
 NOTHING = "–"
 """Stands where there is no number."""
+PAIRED = (
+    "Differences are paired over the seeds that both have (in brackets, how many), ± half their 95 % confidence "
+    "interval (Student's t), and bold where it leaves out zero."
+)
+"""How a table's differences are to be read."""
 
 
 @dataclass(frozen=True)

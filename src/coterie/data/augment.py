@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
@@ -21,17 +20,13 @@ Operation = Callable[[Tensor], Tensor]
 
 @contextmanager
 def drawn_from(seed: int) -> Iterator[None]:
-    """Torch, NumPy and Python draw from this seed inside, and go on outside as if nothing had been drawn."""
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    """Torch draws from this seed inside, and goes on outside as if nothing had been drawn."""
+    state = torch.get_rng_state()
     torch.default_generator.manual_seed(seed)
-    np.random.seed(seed % 2**32)
-    random.seed(seed)
     try:
         yield
     finally:
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])
-        random.setstate(states[2])
+        torch.set_rng_state(state)
 
 
 class Augment:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,7 +80,7 @@ class dataset(Loaded):
     def fetch(self, split: Split, image: int) -> tuple[Any, tuple[Split, int]]:
         place = int(self._places[split][image])
         try:
-            with drawn_from(place):  # it may draw, and the training's numbers are not its own
+            with _theirs_drawn_from(place):  # it may draw, and the training's numbers are not its own
                 return self._sets[split][place][0], (split, place)
         except Exception as error:  # theirs, whatever it is
             raise Unreadable(f"{type(error).__name__}: {error}"[:200]) from None
@@ -100,7 +102,7 @@ class dataset(Loaded):
     def view(self, image: tuple[Any, tuple[Split, int]], numbers: NDArray[np.float64]) -> Tensor:
         item, (split, place) = image
         if _is_float(item):
-            with drawn_from(int(numbers[23] * 2**53)):
+            with _theirs_drawn_from(int(numbers[23] * 2**53)):
                 return self._checked(_pixels(self._sets[split][place][0]))
         pixels = self._checked(_pixels(item))
         _, height, width = self.shape
@@ -124,6 +126,20 @@ class dataset(Loaded):
         if tuple(pixels.shape) != self.shape:
             raise Unreadable(f"its shape is {tuple(pixels.shape)}, the first image's {self.shape}")
         return pixels
+
+
+@contextmanager
+def _theirs_drawn_from(seed: int) -> Iterator[None]:
+    """Whatever a user's own code draws from, torch, NumPy or Python, is seeded, and left as it was."""
+    numpy, python = np.random.get_state(), random.getstate()
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+    try:
+        with drawn_from(seed):
+            yield
+    finally:
+        np.random.set_state(numpy)
+        random.setstate(python)
 
 
 def _both(source: str, options: dict[str, Any]) -> tuple[Dataset[Any], Dataset[Any]]:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ..durable import write
 from ..errors import InputError, reason
-from ..statistics import Spread
+from ..statistics import PAIRED, Spread
 from .paper import SAYS
 from .results import Line, digits
 
@@ -61,8 +61,7 @@ def _missing(line: Line) -> str:
 
 EXPLAINED = (
     "Top-1 error of the last epoch in per cent, mean ± standard deviation over the finished runs. "
-    "Differences are paired over the seeds that both have (in brackets, how many), ± half their 95 % confidence "
-    "interval (Student's t), and bold where it leaves out zero. Raw and averaged: the trained weights and their "
+    f"{PAIRED} Raw and averaged: the trained weights and their "
     "running average, of peer 1 or of the ensemble. Cost: training time, each run's as if all of it had gone "
     "as fast as its fastest stretch (other work shared the machine), that of a teacher included, in that of the "
     "first row."

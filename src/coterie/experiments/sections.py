@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from ..report.content import Cell, Figure, Section, Table, number, spread, text
+from ..report.content import Cell, Figure, Section, Table, difference, number, spread, text
 from ..report.from_metrics import banded, figures
+from ..statistics import PAIRED
 from .draw import accuracy, error
 from .paper import SAYS
 from .protocols import PROTOCOLS, Protocol
@@ -24,8 +25,7 @@ def beside_the_paper(runs: Sequence[Path], protocols: Mapping[str, Protocol] = P
     found = sorted({file.parent for path in runs for file in path.rglob("protocol.json")})
     blocks = [block for path in found for block in _blocks(path, protocols)]
     lead = (
-        "Top-1 error in %, mean ± standard deviation over the seeds; differences are paired over the seeds that "
-        "both have (in brackets, how many), ± half their 95 % interval, and bold where it leaves out zero. Cost "
+        f"Top-1 error in %, mean ± standard deviation over the seeds. {PAIRED} Cost "
         "is training time, as if all had gone as fast as its fastest stretch, a teacher's included, in that of "
         "the first row. Where the protocol is not the paper's, compare order and differences, not the errors."
     )
@@ -67,12 +67,12 @@ def _table(title: str, lines: Sequence[Line], says: str) -> Table:
 
 
 def _row(line: Line) -> list[Cell]:
-    paper, difference = line.paper, line.difference
+    paper = line.paper
     return [
         text(line.row),
         spread(line.error),
         Cell("–") if paper is None else Cell(str(paper), paper.mean, deviation=paper.std),
-        Cell("–") if difference is None else Cell(difference.text(), difference.mean, difference.clear),
+        difference(line.difference),
         number(line.cost, "{:.1f}"),
         number(line.error.count),
     ]

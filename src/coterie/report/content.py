@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from ..statistics import NOTHING, Spread
+from ..statistics import NOTHING, Difference, Spread
 
 FOLD = 6
 """More figures of single recipes than this are folded away."""
@@ -120,6 +120,10 @@ def by_setting(title: str, columns: Sequence[str], rows: list[list[Cell]], note:
 
 def spread(value: Spread, digits: int = 2, strong: bool = False) -> Cell:
     return Cell(value.text(digits), value.mean if value.count else None, strong, value.std)
+
+
+def difference(value: Difference | None) -> Cell:
+    return Cell(NOTHING) if value is None else Cell(value.text(), value.mean, value.clear)
 
 
 def number(value: float | None, form: str = "{:,.0f}") -> Cell:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..losses import ramp_up
-from ..statistics import NOTHING, Spread
+from ..statistics import NOTHING, PAIRED, Spread
+from . import content
 from .charts import COLOURS, Line, in_words, lines
 from .content import Cell, Figure, Section, Table, Tile, by_setting, number, spread, text
 from .groups import Group, best, compared, difference, reference, settings, tested_on
@@ -107,7 +108,7 @@ def results(groups: Sequence[Group]) -> Section:
                     text(setting),
                     text(g.label),
                     spread(error, strong=error.mean == lowest),
-                    text(NOTHING) if gap is None else Cell(gap.text(), gap.mean, gap.clear),
+                    content.difference(gap),
                     spread(g.error("ensemble")),
                     spread(g.final(of_deployed("top5_error"))),
                     spread(g.final(of_deployed("nll")), 3),
@@ -118,9 +119,8 @@ def results(groups: Sequence[Group]) -> Section:
             )
     note = (
         "Error of the network that is deployed, after the last epoch: mean ± sample standard deviation over the "
-        "seeds. Never the best epoch, never the best peer. Differences are paired over the seeds that both have "
-        "(in brackets, how many; with none, the means are compared), ± half their 95 % confidence interval "
-        "(Student's t), and bold where it leaves out zero."
+        f"seeds. Never the best epoch, never the best peer. {PAIRED} Without a seed in common (0) the means are "
+        "compared."
     )
     watched = {tested_on(g) for g in groups}
     if "held-out images" in watched:
