@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from coterie.cli import main
 from coterie.data.dataset import dataset
+from coterie.data.inspect import CELL, contact_sheet
 from coterie.errors import InputError
 
 from .conftest import coterie, refused
@@ -67,6 +68,26 @@ class Elsewhere(Readable):
 class Whole(Dataset):
     def __len__(self) -> int:
         return 3
+
+
+class Given(Dataset):
+    """Items that the tests put here, for both splits; with a few options that it takes or not."""
+
+    items: list = []
+    classes = np.array(["a", "b"])
+
+    def __init__(self, train: bool = True, split: str = "") -> None:
+        assert split in ("", "mine")
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int):
+        return self.items[index]
+
+
+class Endless(Dataset):
+    def __init__(self, train: bool = True) -> None: ...
 
 
 class Grey(Dataset):
@@ -129,9 +150,70 @@ def test_grey_images_stay_grey():
     assert data.shape == (1, 8, 8) and data.classes == ["0", "1"] and data.original(3).mode == "L"
 
 
+def image(mode: str = "RGB", size: int = 8) -> Image.Image:
+    ramp = Image.fromarray(np.arange(size * size, dtype=np.uint8).reshape(size, size))
+    return ramp.convert("RGB").quantize(16) if mode == "P" else ramp.convert(mode)
+
+
+@pytest.mark.parametrize("mode", ["P", "PA", "1", "L", "I;16"])
+def test_modes_of_pillow_are_colours_not_numbers(mode, monkeypatch):
+    shown = image() if mode == "I;16" else image("P").convert(mode) if mode == "PA" else image(mode)
+    if mode == "I;16":
+        shown = Image.fromarray(np.asarray(shown)[..., 0].astype(np.uint16) * 256)
+    monkeypatch.setattr(Given, "items", [(shown, i % 2) for i in range(6)])
+    data = loaded("Given", mean=[0.0], std=[1.0])
+    wanted = np.asarray(shown.convert("L") if mode != "I;16" else image("L")) / 255
+    assert data.shape[0] == (3 if mode[0] == "P" else 1) and data.classes == ["a", "b"]
+    assert np.allclose(next(data.test_batches(1))[0][0].mean(0), wanted, atol=0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_floats_of_any_size_become_what_networks_take(dtype, monkeypatch):
+    monkeypatch.setattr(Given, "items", [(torch.rand(3, 8, 8).to(dtype), i % 2) for i in range(6)])
+    data = loaded("Given", options={"split": "mine"})
+    assert data.views(np.arange(4), 2, 0, 0)[0][0].dtype == next(data.test_batches(2))[0].dtype == torch.float32
+
+
+def test_odd_items_are_skipped_and_leave_the_contact_sheet_whole(monkeypatch, capsys):
+    items = [{"image": 1}, image(), image(size=9), image("L"), image(), image()]
+    monkeypatch.setattr(Given, "items", [(item, i % 2) for i, item in enumerate(items)])
+    data = loaded("Given")
+    assert data.shape == (3, 8, 8)
+    sheet = contact_sheet(data, views=2, images=6)
+    assert sheet.height == 4 + 3 * (CELL + 16 + 4)  # three of the six
+    said = capsys.readouterr().err
+    assert "(3, 9, 9)" in said and "(1, 8, 8)" in said
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ([({"image": 1}, 0)] * 3, r"gives no images \(dict is no image\): its items must be \(image, label\)"),
+        ([(np.zeros((8, 8, 3), np.float32), 0)], r"\(ndarray of float32 and shape \(8, 8, 3\) is no image\)"),
+        ([(torch.zeros(8, 8), 0)], r"gives no images \(a tensor of torch.float32 and shape \(8, 8\)"),
+        ([(image(), "cat")], "has the label cat: labels must be the numbers of classes"),
+        ([(image(), torch.tensor([0, 1]))], r"has the label tensor\(\[0, 1\]\): labels must be"),
+        ([(image(), 0.7)], "has the label 0.7: labels must be the numbers"),
+    ],
+)
+def test_items_that_are_no_examples_are_refused(items, message, monkeypatch):
+    monkeypatch.setattr(Given, "items", items)
+    with pytest.raises(InputError, match=message):
+        loaded("Given")
+
+
+def test_held_out_images_that_the_set_augments_are_told(capsys):
+    loaded("OwnViews", val_fraction=0.2)
+    assert "held-out images of tests.test_data_dataset.OwnViews are augmented" in capsys.readouterr().err
+    loaded("OwnViews")
+    loaded("Readable", val_fraction=0.2)
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
+        (f"{HERE}.Endless", "does not say how many items it has"),
         (f"{HERE}.Whole", "must take `train: bool = True` or `split"),
         (f"{HERE}.Nothing", "cannot be imported"),
         ("no_such_package.Set", "cannot be imported"),

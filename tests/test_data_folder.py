@@ -90,6 +90,23 @@ def test_kinds_of_images_become_the_same_rgb(tmp_path):
         assert np.abs(np.asarray(found).astype(int) - expected).mean() <= close, name
 
 
+def test_pixels_of_unknown_range_are_refused_not_black(tmp_path):
+    for name, values in (("f.tif", np.full((4, 4), 0.5, np.float32)), ("i.tif", np.full((4, 4), 200, np.int32))):
+        Image.fromarray(values).save(tmp_path / name)
+        with pytest.raises(Unreadable, match="32 bits a pixel, whose range is not known"):
+            decode(tmp_path / name)
+
+
+def test_links_to_folders_are_followed_but_not_in_a_circle(tree, tmp_path):
+    count = len(scan(tree / "train").files)
+    away = tmp_path / "away"
+    away.mkdir()
+    picture(1).save(away / "z.png")
+    (tree / "train" / "a cat" / "more").symlink_to(away)
+    (away / "circle").symlink_to(tree / "train" / "a cat")
+    assert len(scan(tree / "train").files) == count + 1
+
+
 def bomb(side: int = 50000) -> bytes:
     """A small PNG that says it has 50,000 x 50,000 pixels."""
     raw = b"\x89PNG\r\n\x1a\n"

@@ -202,6 +202,10 @@ def test_limit_keeps_the_first_of_each_class_and_val_comes_from_train_only():
     for wrong in ({"limit": 0}, {"val_fraction": 1.0}, {"val_fraction": -0.1}):
         with pytest.raises(InputError):
             Small(**wrong)
+    alone = Small(val_fraction=0.9)
+    alone.classes = ["0", "1"]
+    kept, held = alone.choose(np.array([0, 1, 0, 0]))
+    assert 1 in kept and len(held) == 2  # a class keeps an image to train with
     tiny = Small(val_fraction=0.001)
     with pytest.raises(InputError, match="holds out no image"):
         tiny.load()

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 from coterie.data.draws import order
@@ -48,6 +49,38 @@ def whole(plain: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole")
     train(recipe(track="tensorboard"), out)
     return out
+
+
+def test_a_signal_to_the_whole_group_leaves_the_workers_to_the_run(tmp_path: Path) -> None:
+    """As `timeout`, systemd and SLURM stop a run: the processes that read images get the signal too."""
+    for i in range(24):
+        file = tmp_path / "set" / ("train" if i % 3 else "test") / f"class{i % 2}" / f"{i}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 40), (10 * i, 99, 0)).save(file)
+    words = ["--model", "resnet8", "--data", "folder", "--data.root", "set", "--data.size", "32"]
+    words += ["--data.workers", "2", "--method", "Baseline", "--batch", "4", "--epochs", "2000", "--out", "out"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "coterie", "train", *words],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    metrics = tmp_path / "out/metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
+        time.sleep(0.01)
+    workers = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+    assert len(workers) >= 2
+    for worker in workers:  # first, so that it is not left to chance who is first
+        os.kill(int(worker), signal.SIGTERM)
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 75, said
+    assert "coterie: stopped by a signal after step " in said and "Traceback" not in said
+    with pytest.raises(ProcessLookupError):  # no worker is left behind
+        os.killpg(process.pid, 0)
 
 
 def test_sigterm_from_the_command_line(tmp_path: Path) -> None:

@@ -122,6 +122,8 @@ class Trace:
             raise _BadCut("nothing with parameters runs before it")
         if not branch_parameters(self.model, split):
             raise _BadCut("nothing with parameters is left after it")
+        if tied := _tied(self.model, split):
+            raise _BadCut(f"'{tied}' is tied to a weight before it")
         return split
 
     def _before(self, owner: str, cut: str, border: int, shared: list[str]) -> None:
@@ -206,6 +208,15 @@ def shared_parameters(model: nn.Module, split: Split) -> list[nn.Parameter]:
     owned = (p for name in split.owners for p in model.get_submodule(name)._parameters.values())
     inside = (p for name in split.modules for p in model.get_submodule(name).parameters())
     return list({id(p): p for p in (*owned, *inside) if p is not None}.values())
+
+
+def _tied(model: nn.Module, split: Split) -> str | None:
+    """A parameter of the branch's modules that is one of the trunk's as well."""
+    before = {part for name in split.modules for part in model.get_submodule(name).modules()}
+    before |= {model.get_submodule(name) for name in split.owners}
+    shared = set(map(id, shared_parameters(model, split)))
+    after = ((name, part) for name, part in model.named_modules() if part not in before)
+    return next((f"{n}.{k}" for n, part in after for k, p in part._parameters.items() if id(p) in shared), None)
 
 
 def _ancestors(name: str) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
+from .data import Data
 from .errors import InputError
 from .peers import PeerNet
 
@@ -32,10 +34,31 @@ def start_equal(net: PeerNet, file: Path | None = None, noise: float = 0.0) -> N
                 p.add_(noise * p.std() * torch.randn_like(p))
 
 
-def drops(net: nn.Module) -> bool:
-    """Whether dropout or stochastic depth will make peers differ that start equal."""
-    found = [part for part in net.modules() if "drop" in type(part).__name__.lower()]
-    return any(getattr(part, name, 0) for part in found for name in ("p", "drop_prob"))
+def equal(net: PeerNet) -> bool:
+    """Whether the first two peers have the same weights, branch for branch."""
+    first, *others = (peer.state_dict() for peer in net.peers)
+    return all(
+        first.keys() == other.keys()
+        and all(w.shape == first[name].shape and torch.equal(w, first[name]) for name, w in other.items())
+        for other in others[:1]
+    )
+
+
+def stay_equal(net: PeerNet, views: int, data: Data) -> bool:
+    """Whether nothing would make peers differ: not their weights, their views of the images, or dropout."""
+    if net.size == 1 or not equal(net):
+        return False
+    own_views = views == net.size
+    if own_views:
+        images = np.arange(min(16, data.train_size))
+        first, second = data.views(images, 2, seed=0, epoch=0)[0]
+        if not torch.equal(first, second):
+            return False
+    # One view goes through the trunk once: what is dropped there is the same for all.
+    once = net.split.modules if net.split is not None and not own_views else ()
+    shared = {part for name in once for part in net.peers[0].get_submodule(name).modules()}
+    found = [part for part in net.modules() if "drop" in type(part).__name__.lower() and part not in shared]
+    return not any(getattr(part, name, 0) for part in found for name in ("p", "drop_prob"))
 
 
 def _read(file: Path) -> dict[str, Tensor]:

@@ -26,6 +26,7 @@ class MeanPeers(nn.Module):
         batch_norm: 'own': the copy's batch-norm layers normalise by the batch in training and keep running
             statistics of their own, as the copy's activations are its own; for a copy that is run in training.
             'average': they are never in training mode and the source's running statistics are averaged too.
+            Either way, layers that the network's own `train` keeps out of training stay out of it.
     """
 
     def __init__(
@@ -42,11 +43,9 @@ class MeanPeers(nn.Module):
 
     def train(self, mode: bool = True) -> MeanPeers:
         """In training only batch-norm layers with statistics of their own change; dropout stays off."""
-        super().train(False)
-        self.training = mode
+        super().train(mode)
         for module in self.average.modules():
-            if isinstance(module, _BatchNorm):
-                module.training = mode and self.batch_norm == "own"
+            module.training &= isinstance(module, _BatchNorm) and self.batch_norm == "own"
         return self
 
     @torch.no_grad()
@@ -64,21 +63,24 @@ class MeanPeers(nn.Module):
     def _averaged(self) -> list[tuple[str, torch.Tensor]]:
         found: list[tuple[str, torch.Tensor]] = list(self.average.named_parameters())
         if self.batch_norm == "average":
-            found += [(n, b) for n, b in self.average.named_buffers() if b.is_floating_point()]
+            own = self._statistics()
+            found += [(n, b) for n, b in self.average.named_buffers() if n in own and b.is_floating_point()]
         return found
 
     def _copied(self) -> list[tuple[str, torch.Tensor]]:
-        """Buffers that are neither averaged nor the copy's own."""
+        """Buffers that are neither averaged nor the copy's own: masks, tables, counts."""
+        own, averages = self._statistics(), self.batch_norm == "average"
         buffers = self.average.named_buffers()
-        if self.batch_norm == "average":
-            return [(n, b) for n, b in buffers if not b.is_floating_point()]
-        own = {
+        return [(n, b) for n, b in buffers if n not in own or (averages and not b.is_floating_point())]
+
+    def _statistics(self) -> set[str]:
+        """The names of all buffers of batch-norm layers."""
+        return {
             f"{prefix}.{n}"
             for prefix, module in self.average.named_modules()
             if isinstance(module, _BatchNorm)
             for n, _ in module.named_buffers()
         }
-        return [(n, b) for n, b in buffers if n not in own]
 
     def get_extra_state(self) -> dict[str, int]:
         return {"step": self.step}

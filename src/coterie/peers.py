@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from .cutting import Split, Trace, evaluating, shared_parameters
-from .errors import InputError, reason
+from .errors import InputError, reason, warn
 from .taps import Tap, Taps
-from .trunk import Trunk, scaled_gradients
+from .trunk import Trunk, scaled_gradients, trying
 
 Factory = Callable[[], nn.Module]
 
@@ -78,6 +78,7 @@ class PeerNet(nn.Module):
         if isinstance(make_model, nn.Module) and not keep:
             for model in models[1:]:
                 _reinitialise(model, self.split)
+            _warn_of_equal_weights(models, self.split)
         if self.split is not None:
             for model in models[1:]:
                 _share(models[0], model, self.split)
@@ -163,20 +164,37 @@ class PeerNet(nn.Module):
             return (self._compiled if compiled and self._compiled else self._run)(views)
 
     def _check(self, example: Tensor) -> dict[str, tuple[torch.Size | None, ...]]:
-        """Assert that peers sharing one trunk run give exactly what each gives alone; learn the shapes."""
-        with evaluating(self):
-            images = example.clone()
-            alone = []
-            for peer in self.peers:
-                alone.append(peer(images))
-                self._changes_input |= not torch.equal(images, example)
-                images = example.clone()
-            together = self(images)
+        """Assert that peers sharing one trunk run give exactly what each gives alone; learn the shapes.
+
+        Not on the images of the dry run, and on more of them: what a network has kept from there would show.
+        """
+        images = torch.cat([example.flip(0), example])
+        given = images.clone()
+        alone: list[Tensor] = []
+        where = f"Cut at '{self.split.cut}', peer" if self.split else "Peer"
+        try:
+            with evaluating(self):
+                for peer in self.peers:
+                    if self._trunk is not None and (idle := self._trunk.idle(peer, images)):
+                        raise InputError(
+                            f"{where} {len(alone) + 1} runs a '{idle}' of its own instead of the shared one: keep "
+                            "submodules in an nn.ModuleList or nn.Sequential, not in a list of Python's."
+                        )
+                    alone.append(peer(given))
+                    self._changes_input |= not torch.equal(given, images)
+                    given = images.clone()
+                together = self(given)
+        except InputError:
+            raise
+        except Exception as error:  # whatever a user's forward may raise
+            raise InputError(
+                f"{where} {min(len(alone) + 1, self.size)} fails on a second batch of images: "
+                f"{type(error).__name__}: {reason(error)}"
+            ) from error
         for j, expected in enumerate(alone):
             if not torch.equal(together.logits[j], expected):
-                where = f" at '{self.split.cut}'" if self.split else ""
                 raise InputError(
-                    f"Cut{where}, peer {j + 1} does not reproduce the network it was made from; "
+                    f"{where} {j + 1} does not reproduce the network it was made from; "
                     "does its forward pass keep state or draw random numbers in evaluation mode?"
                 )
         return {
@@ -226,21 +244,26 @@ def example_for(model: nn.Module, shape: tuple[int, int, int] | None = None) -> 
 
 
 def trace_logits(model: nn.Module, example: Tensor) -> Trace:
-    """The dry run of a network, refused if that fails or if anything but logits comes out."""
+    """The dry run of a network, refused if that fails or if anything but logits comes out, also in training."""
+    mode = ""
     try:
         trace = Trace(model, example)
+        mode = " in training"
+        with trying(model, example) as images:
+            output = model.train()(images)
     except Exception as error:  # whatever a user's forward may raise
         size = "x".join(map(str, example.shape[1:]))
         raise InputError(
-            f"{type(model).__name__} fails on a batch of {size} images: {type(error).__name__}: {reason(error)}"
+            f"{type(model).__name__} fails{mode} on a batch of {size} images: "
+            f"{type(error).__name__}: {reason(error)}"
         ) from error
-    output = trace.output
-    if not isinstance(output, Tensor) or output.dim() != 2 or len(output) != len(example):
-        came = f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else _kind(output)
-        raise InputError(
-            f"{type(model).__name__} must return logits of shape (batch, classes), but gave {came}: "
-            "wrap it in a module whose forward returns the logits alone."
-        )
+    for came, expected, when in ((trace.output, example, ""), (output, images, " in training")):
+        if not isinstance(came, Tensor) or came.dim() != 2 or len(came) != len(expected):
+            kind = f"a tensor of shape {tuple(came.shape)}" if isinstance(came, Tensor) else _kind(came)
+            raise InputError(
+                f"{type(model).__name__} must return logits of shape (batch, classes), but gave {kind}{when}: "
+                "wrap it in a module whose forward returns the logits alone."
+            )
     return trace
 
 
@@ -261,15 +284,37 @@ def _reinitialise(model: nn.Module, split: Split | None) -> None:
     """Draw new weights for every layer of the branch that knows how to."""
     kept = {part for name in split.modules for part in model.get_submodule(name).modules()} if split else set()
     for module in model.modules():
-        if module not in kept and callable(reset := getattr(module, "reset_parameters", None)):
-            reset()
+        for reset in ("reset_parameters", "_reset_parameters"):  # attention has the latter
+            if module not in kept and callable(draw := getattr(module, reset, None)):
+                draw()
+                break
+
+
+def _warn_of_equal_weights(models: list[nn.Module], split: Split | None) -> None:
+    """Weights that no layer knows how to draw anew are the same in all peers."""
+    shared = set(map(id, shared_parameters(models[0], split))) if split else set()
+    own = [(name, p) for name, p in models[0].named_parameters() if id(p) not in shared and p.dim() > 1]
+    equal = [name for model in models[1:2] for name, p in own if torch.equal(p, model.get_parameter(name))]
+    if equal:
+        more = f" and {len(equal) - 3} more" if len(equal) > 3 else ""
+        warn(
+            f"{', '.join(equal[:3])}{more} cannot be drawn anew and start equal in all peers: "
+            "give a function that makes the network."
+        )
 
 
 def _share(first: nn.Module, other: nn.Module, split: Split) -> None:
     """Give `other` the very modules, parameters and buffers that `first` has before the cut."""
-    for name in split.modules:
-        owner, _, child = name.rpartition(".")
-        other.get_submodule(owner)._modules[child] = first.get_submodule(name)
+    twins = {
+        id(theirs): mine
+        for name in split.modules
+        for mine, theirs in zip(
+            first.get_submodule(name).modules(), other.get_submodule(name).modules(), strict=True
+        )
+    }
+    for module in list(other.modules()):
+        for child, theirs in module._modules.items():  # by what they are: a module may have several names
+            module._modules[child] = twins.get(id(theirs), theirs)
     for name in split.owners:
         mine, theirs = first.get_submodule(name), other.get_submodule(name)
         theirs._parameters.update(mine._parameters)

@@ -23,7 +23,7 @@ from .cuts import default_cut
 from .data import Data
 from .data.dataset import AnyData
 from .errors import InputError
-from .finetune import drops, start_equal
+from .finetune import start_equal, stay_equal
 from .methods import Method
 from .methods.pcl import PCL
 from .peers import PeerNet
@@ -63,8 +63,8 @@ class Recipe:
         model_options: further options of the network.
         init: a safetensors file of weights that every peer starts from (fine-tuning); layers for other classes
             start anew.
-        branch_noise: with equal starting weights, noise added to the branches of all peers but the first, in
-            standard deviations of each weight tensor.
+        branch_noise: start all peers from the same weights, with noise added to the branches of all but the
+            first, in standard deviations of each weight tensor.
         checkpoint_activations: recompute the trunk in the backward pass, for less memory.
         seed: of weights, order and augmentation.
         device: where to train; 'auto' takes a GPU if there is one.
@@ -162,9 +162,9 @@ class Recipe:
         scaled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
         scaled = {k: v for k, v in scaled.items() if k in options and k not in self.method_given}
         method = self.method(net, **scaled)
-        if fresh and self._starts_equal and not self.branch_noise and method.views < net.size and not drops(net):
+        if fresh and stay_equal(net, method.views, self.data):
             raise InputError(
-                f"Peers that start from the same weights and see the same view would stay equal: "
+                f"Peers that start from the same weights and see the same views would stay equal: "
                 f"{self.method_class.__name__} needs --branch_noise, such as 0.05."
             )
         options.update(scaled)
@@ -204,10 +204,6 @@ class Recipe:
             raise InputError(f"There is no device '{self.device}' here: --device auto takes what there is.")
         return device
 
-    @property
-    def _starts_equal(self) -> bool:
-        return self.init is not None or bool(self.model_options.get("pretrained"))
-
     def _net(self, fresh: bool) -> PeerNet:
         channels, *size = self.data.shape
         classes, options = len(self.data.classes), self.model_options
@@ -220,9 +216,19 @@ class Recipe:
                 f"{self.model} gives {net.num_classes} classes, but the data has {classes}: "
                 "let its factory take num_classes."
             )
-        if fresh and self._starts_equal:
-            if len(self.models) > 1:
-                raise InputError("Peers of different models cannot start from the same weights: leave out --init.")
+        odd = [k for peer in net.peers for k, v in peer.state_dict().items() if not isinstance(v, torch.Tensor)]
+        if odd:
+            raise InputError(
+                f"{self.model} keeps '{odd[0]}' among its weights, which is no tensor, so that no safetensors "
+                "file can hold it: take it out of its state_dict."
+            )
+        asked = self.init is not None or self.model_options.get("pretrained") or self.branch_noise
+        if fresh and asked and len(self.models) > 1:
+            raise InputError(
+                "Peers of different models cannot start from the same weights: leave out --init, pretrained and "
+                "--branch_noise."
+            )
+        if fresh and asked:
             start_equal(net, Path(self.init) if self.init is not None else None, self.branch_noise)
         return net
 

@@ -19,10 +19,10 @@ class Tap:
         self.open = False
         self.value: Tensor | None = None
 
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any = None) -> None:
+    def __call__(self, module: nn.Module, args: Any, given: dict[str, Any], output: Any = None) -> None:
         if not self.open or (self.first and self.value is not None):
             return
-        value = (args[0] if args else None) if self.of_input else output
+        value = (args[0] if args else next(iter(given.values()), None)) if self.of_input else output
         if isinstance(value, Tensor):
             self.value = value.clone() if self.copies else value
 
@@ -40,9 +40,9 @@ class Taps:
         if name is not None:
             module = model.get_submodule(name)
             if tap.of_input:
-                module.register_forward_pre_hook(tap)
+                module.register_forward_pre_hook(tap, with_kwargs=True)
             else:
-                module.register_forward_hook(tap)
+                module.register_forward_hook(tap, with_kwargs=True)
         return tap
 
     def all(self) -> tuple[Tap, Tap, Tap]:

@@ -64,7 +64,8 @@ class Trunk:
     """The shared modules of a PeerNet by their calls, and how they run in this forward pass."""
 
     def __init__(self, first: nn.Module, split: Split, example: Tensor) -> None:
-        self.calls = [SharedCall(first.get_submodule(name)) for name in split.calls]
+        self.names = split.calls
+        self.calls = [SharedCall(first.get_submodule(name)) for name in self.names]
         changed = _changed_in_place(first, split, example)
         self.output_changes = split.cut in changed
         """Whether a branch changes in place what enters it."""
@@ -89,6 +90,19 @@ class Trunk:
             for call in self.calls:
                 delattr(call.module, slot)
                 call.reset()  # no graph is kept alive
+
+    def idle(self, peer: nn.Module, images: Tensor) -> str | None:
+        """A shared module that does not run when this peer does, by its name."""
+        ran = set[nn.Module]()
+        handles = [
+            call.module.register_forward_pre_hook(lambda module, args: ran.add(module)) for call in self.calls
+        ]
+        try:
+            peer(images.clone())
+        finally:
+            for handle in handles:
+                handle.remove()
+        return next((n for n, call in zip(self.names, self.calls, strict=True) if call.module not in ran), None)
 
     def turn(self, peer: int) -> None:
         for call in self.calls:
@@ -166,24 +180,31 @@ def scratch_buffers(*modules: nn.Module) -> Iterator[None]:
             part._buffers.update(buffers)
 
 
+@contextmanager
+def trying(network: nn.Module, example: Tensor) -> Iterator[Tensor]:
+    """Images to try a network on, at least two, in either mode: it leaves no trace in the network or in chance."""
+    flags = [(part, part.training) for part in network.modules()]
+    images = example if len(example) > 1 else example.repeat(2, *(1,) * (example.dim() - 1))
+    devices = [example.device] if example.is_cuda else []
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices), scratch_buffers(network):
+            yield images.clone()
+    finally:
+        for part, flag in flags:
+            part.training = flag
+
+
 def _changed_in_place(network: nn.Module, split: Split, example: Tensor) -> set[str]:
     """The shared modules whose output something outside of them changes in place; the cut, if its input is.
 
     In-place activations where a branch begins, or `x += ...` in a forward method, would corrupt what the
     other peers are handed. Both modes are tried: dropout in place acts only in training.
     """
-    flags = [(part, part.training) for part in network.modules()]
     changed: set[str] = set()
-    images = example if len(example) > 1 else example.repeat(2, *(1,) * (example.dim() - 1))
-    devices = [example.device] if example.is_cuda else []
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices), scratch_buffers(network):
-            for mode in (False, True):
-                network.train(mode)
-                changed |= _changes_of_one_run(network, split, images.clone())
-    finally:
-        for part, flag in flags:
-            part.training = flag
+    with trying(network, example) as images:
+        for mode in (False, True):
+            network.train(mode)
+            changed |= _changes_of_one_run(network, split, images.clone())
     return changed
 
 
@@ -203,7 +224,8 @@ def _changes_of_one_run(network: nn.Module, split: Split, images: Tensor) -> set
         watch(name, output)
 
     cut = network.get_submodule(split.cut)
-    handles = [cut.register_forward_pre_hook(lambda module, args: watch(split.cut, args))]
+    enter = lambda module, args, given: watch(split.cut, (args, given))  # noqa: E731
+    handles = [cut.register_forward_pre_hook(enter, with_kwargs=True)]
     for name in split.calls:
         module = network.get_submodule(name)
         handles.append(module.register_forward_pre_hook(note_changes))

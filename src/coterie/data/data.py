@@ -125,7 +125,7 @@ class Data(ABC):
         kept, held = [], []
         for c in range(len(self.classes)):
             found = np.flatnonzero(labels == c)[: self.limit]
-            out = round(self.val_fraction * len(found))
+            out = min(round(self.val_fraction * len(found)), max(0, len(found) - 1))  # one is left to train with
             mixed = np.random.default_rng((20210202, c)).permutation(found) if out else found
             held.append(mixed[:out])
             kept.append(mixed[out:])
@@ -133,7 +133,7 @@ class Data(ABC):
         if self.val_fraction and not len(val):
             raise InputError(f"--data.val_fraction {self.val_fraction} holds out no image of {len(train)}.")
         if not len(train):
-            raise InputError(f"--data.val_fraction {self.val_fraction} leaves no image to train with.")
+            raise InputError("There are no images to train with.")
         return train, val
 
     def check_labels(self, split: Split) -> None:

@@ -15,11 +15,11 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..errors import InputError
+from ..errors import InputError, warn
 from ..healing import import_healed
 from .augment import drawn_from
 from .data import Data, Indices, Split
-from .images import Unreadable
+from .images import Unreadable, rgb
 from .loaded import Loaded
 
 __all__ = ["dataset"]
@@ -61,8 +61,8 @@ class dataset(Loaded):
         train, test = _both(self.source, self.options)
         labels = {"train": _labels(train, self.source), "test": _labels(test, self.source)}
         last = int(max(found.max(initial=0) for found in labels.values()))
-        names = getattr(train, "classes", None) or range(last + 1)
-        self.classes = [str(name) for name in names]
+        names = getattr(train, "classes", None)
+        self.classes = [str(name) for name in (range(last + 1) if names is None or not len(names) else names)]
         self.labels = {"train": labels["train"], "test": labels["test"]}
         self.check_labels("train")
         self.check_labels("test")
@@ -70,12 +70,33 @@ class dataset(Loaded):
         self._sets = {"train": train, "val": train, "test": test}
         self._places = {"train": chosen, "val": held, "test": np.arange(len(labels["test"]))}
         self.labels |= {"train": labels["train"][chosen], "val": labels["train"][held]}
-        image, _ = self.fetch("train", 0)
+        image, where = self._first()
+        self.makes_views = _is_float(image)
+        if self.makes_views and len(held) and not torch.equal(self._again(*where, 0), self._again(*where, 1)):
+            warn(
+                f"The {len(held)} held-out images of {self.source} are augmented as its training images are, for "
+                "it makes its own views: errors of held-out images are too high."
+            )
         self.shape = tuple(_pixels(image).shape)  # type: ignore[assignment]
         channels = self.shape[0]
         self.mean, self.std = (tuple(v) * (channels if len(v) == 1 else 1) for v in (self.mean, self.std))
         if len(self.mean) != channels or len(self.std) != channels:
             raise InputError(f"{self.source} has {channels} channels: give as many --data.mean and --data.std.")
+
+    def _first(self) -> tuple[Any, tuple[Split, int]]:
+        """The first training image that is one."""
+        reasons = []
+        for image in range(min(100, self.train_size)):
+            try:
+                found = self.fetch("train", image)
+                _pixels(found[0])
+                return found
+            except Unreadable as error:
+                reasons.append(str(error))
+        raise InputError(
+            f"{self.source} gives no images ({reasons[0]}): its items must be (image, label), the image one of "
+            "PIL's, uint8 pixels or a float tensor (C, H, W)."
+        )
 
     def fetch(self, split: Split, image: int) -> tuple[Any, tuple[Split, int]]:
         place = int(self._places[split][image])
@@ -102,8 +123,7 @@ class dataset(Loaded):
     def view(self, image: tuple[Any, tuple[Split, int]], numbers: NDArray[np.float64]) -> Tensor:
         item, (split, place) = image
         if _is_float(item):
-            with _theirs_drawn_from(int(numbers[23] * 2**53)):
-                return self._checked(_pixels(self._sets[split][place][0]))
+            return self._checked(self._again(split, place, int(numbers[23] * 2**53)))
         pixels = self._checked(_pixels(item))
         _, height, width = self.shape
         if self.augment.crops:
@@ -114,13 +134,18 @@ class dataset(Loaded):
             pixels = pixels.flip(-1)
         return self.augment(pixels, float(numbers[23]))
 
+    def _again(self, split: Split, place: int, seed: int) -> Tensor:
+        """A view that the set makes itself, by these draws."""
+        with _theirs_drawn_from(seed):
+            return _pixels(self._sets[split][place][0])
+
     def plain(self, image: tuple[Any, tuple[Split, int]]) -> Tensor:
         return self._checked(_pixels(image[0]))
 
     def preprocessing(self) -> dict[str, Any]:
         found = super().preprocessing()
         # What a set does in its own code to make floats cannot be told to others.
-        return {**found, "mean": None, "std": None} if _is_float(self.fetch("test", 0)[0]) else found
+        return {**found, "mean": None, "std": None} if self.makes_views else found
 
     def _checked(self, pixels: Tensor) -> Tensor:
         if tuple(pixels.shape) != self.shape:
@@ -156,7 +181,7 @@ def _both(source: str, options: dict[str, Any]) -> tuple[Dataset[Any], Dataset[A
         ways = [{"split": "train"}, {"split": "test"}, {"split": "val"}]
     else:
         raise InputError(f"{source} must take `train: bool = True` or `split: str = 'train'`, to be made twice.")
-    given = {key: value for key, value in options.items() if key not in ("train", "split")}
+    given = {key: value for key, value in options.items() if key not in ways[0]}
     made: list[Dataset[Any]] = []
     for way in ways:
         try:
@@ -166,6 +191,8 @@ def _both(source: str, options: dict[str, Any]) -> tuple[Dataset[Any], Dataset[A
                 continue  # some call it 'val'
             shown = ", ".join(f"{k}={v!r}" for k, v in {**given, **way}.items())
             raise InputError(f"{source}({shown}) failed: {type(error).__name__}: {error}") from None
+        if not hasattr(made[-1], "__len__"):
+            raise InputError(f"{source} does not say how many items it has: give it a `__len__`.")
         if len(made) == 2:
             break
     return made[0], made[1]
@@ -183,7 +210,17 @@ def _labels(items: Any, source: str) -> Indices:
                 raise InputError(f"{source}: item {i} gives no label ({type(error).__name__}: {error}).") from None
     if not len(found):
         raise InputError(f"{source} is empty.")
-    return np.array([int(label) for label in found], np.int64)
+    return np.array([_number(label, source) for label in found], np.int64)
+
+
+def _number(label: Any, source: str) -> int:
+    try:
+        number = int(label)
+    except (TypeError, ValueError, RuntimeError):  # a name, a vector
+        number = None
+    if number is None or number != label:
+        raise InputError(f"{source} has the label {str(label)[:60]}: labels must be the numbers of classes.")
+    return number
 
 
 def _is_float(item: Any) -> bool:
@@ -194,11 +231,17 @@ def _pixels(item: Any) -> Tensor:
     """A PIL image, an array (H, W, C) or a tensor (C, H, W) as a tensor (C, H, W)."""
     if isinstance(item, Tensor):
         if item.ndim == 3 and (item.dtype == torch.uint8 or item.is_floating_point()):
-            return item
+            return item.float() if item.is_floating_point() else item
         raise Unreadable(
             f"a tensor of {item.dtype} and shape {tuple(item.shape)}, not (C, H, W) in uint8 or float"
         )
+    if isinstance(item, Image.Image):
+        if item.mode in ("P", "PA"):  # else their numbers would be taken for colours
+            item = rgb(item)
+        elif item.mode[0] in "1IF":
+            item = rgb(item).convert("L")
     array = np.array(item)
     if array.dtype != np.uint8 or array.ndim not in (2, 3):
-        raise Unreadable(f"{type(item).__name__} is no image")
+        about = f" of {array.dtype} and shape {array.shape}" if isinstance(item, np.ndarray) else ""
+        raise Unreadable(f"{type(item).__name__}{about} is no image")
     return torch.from_numpy(array[None] if array.ndim == 2 else array.transpose(2, 0, 1).copy())

@@ -43,11 +43,10 @@ def decode(file: Path) -> Image.Image:
 
 def rgb(image: Image.Image) -> Image.Image:
     """Any mode of Pillow as RGB: grey, palette, CMYK, and 16 bits, which Pillow itself would clip at 255."""
-    if image.mode.startswith("I"):
-        values = np.asarray(image).astype(np.int64)
-        image = Image.fromarray((values.clip(0, 65535) >> 8).astype(np.uint8))
-    elif image.mode == "F":
-        image = Image.fromarray(np.nan_to_num(np.asarray(image)).clip(0, 255).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise Unreadable("32 bits a pixel, whose range is not known: save it with 8 or 16")
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     elif image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image if image.mode == "RGB" else image.convert("RGB")

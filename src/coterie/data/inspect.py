@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from ..errors import InputError
 from .data import Data, Split
 from .images import Unreadable
 
@@ -54,25 +56,22 @@ def inspect(data: Data) -> dict[str, Any]:
 def contact_sheet(data: Data, views: int = 3, images: int = 8, seed: int = 0, epoch: int = 0) -> Image.Image:
     """Training images, spread over the set, each in a row: the original, then its views as training sees them."""
     chosen = np.unique(np.linspace(0, data.train_size - 1, images).astype(np.int64))
-    rows: list[Image.Image | None] = []
-    index = []
+    rows: list[tuple[str, list[Image.Image | None]]] = []
     for image in chosen.tolist():
+        original = None
         try:
-            rows.append(data.original(image))
-            index.append(image)
-        except Unreadable:
+            with suppress(NotImplementedError):  # a set of somebody's own need not have originals
+                original = data.original(image)
+            made, labels = data.views(np.array([image]), views, seed, epoch)
+        except (Unreadable, InputError):  # it cannot be read: training will say so
             continue
-        except NotImplementedError:  # a set of somebody's own need not have originals
-            rows.append(None)
-            index.append(image)
-    made, labels = data.views(np.array(index, np.int64), views, seed, epoch)
+        rows.append((data.classes[int(labels[0])], [original, *(_picture(view[0], data) for view in made)]))
     top, gap = 16, 4
     sheet = Image.new("RGB", ((views + 1) * (CELL + gap) + gap, len(rows) * (CELL + top + gap) + gap), "white")
     pen = ImageDraw.Draw(sheet)
-    for r, (original, label) in enumerate(zip(rows, labels.tolist(), strict=True)):
+    for r, (label, shown) in enumerate(rows):
         y = gap + r * (CELL + top + gap)
-        pen.text((gap, y), _plain(data.classes[label]), fill="black")
-        shown = [original, *(_picture(view[r], data) for view in made)]
+        pen.text((gap, y), _plain(label), fill="black")
         for c, picture in enumerate(shown):
             if picture is not None:
                 cell = _fitted(picture.convert("RGB"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import signal
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ..errors import InputError, warn
+from ..signals import ASKED
 from .augment import Augment, Augmentation
 from .data import Data, Indices, Split, normalise, sent
 from .draws import draws
@@ -166,6 +168,7 @@ class Loaded(Data):
                 sampler=self._orders,
                 num_workers=self.workers,
                 persistent_workers=True,
+                worker_init_fn=_left_to_the_parent,
                 pin_memory=torch.cuda.is_available(),
                 generator=torch.Generator(),  # or it would draw from the training's
             )
@@ -205,6 +208,12 @@ class _Desk(Dataset[Delivery]):
 
     def __getitem__(self, order: Any) -> Delivery:
         return self.data._deliver(order)
+
+
+def _left_to_the_parent(worker: int) -> None:
+    """Whoever stops a whole group, as `timeout` and SLURM do, must not take the workers from a run that saves."""
+    for number in ASKED:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _images(count: int) -> str:

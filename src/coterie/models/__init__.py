@@ -50,7 +50,7 @@ def factory(
         except InputError:
             raise
         except Exception as error:  # whatever a factory may raise, its user shall read it
-            if options.get("pretrained"):
+            if options.get("pretrained") and not isinstance(error, TypeError):  # that is a wrong option
                 raise InputError(
                     f"The pretrained weights of {name} could not be had ({type(error).__name__}): is the hub "
                     "within reach? Weights in a safetensors file are loaded with --init."
