@@ -16,6 +16,7 @@ and what was interrupted goes on. The table replaces what stands in the document
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -74,6 +75,7 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="train nothing")
     parser.add_argument("-o", "--into", type=Path, help="the document; by default the table is printed")
     given = parser.parse_args()
+    failed: dict[str, str] = {}
     trial = TRIALS[given.trial]
     made = Reproduction("table1", MINI, given.out, given.seeds, data_root=given.data_root)
     if not given.show:
@@ -81,12 +83,14 @@ def main() -> None:
         wanted = [job for found in rows for job in found.jobs]
         made.check(wanted)
         made.prepare()
-        run(wanted, given.out, Local(given.out, made.roots(wanted), given.processes, threads=1))
+        failed = run(wanted, given.out, Local(given.out, made.roots(wanted), given.processes, threads=1))
     found = table(trial, given.out, given.seeds)
     if given.into:
         place(given.into, f"<!-- trial: {given.trial} -->", found)
     else:
         print(found, end="")
+    if failed:
+        sys.exit(f"{len(failed)} runs failed: {'; '.join(f'{name}: {why}' for name, why in failed.items())}")
 
 
 if __name__ == "__main__":

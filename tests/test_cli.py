@@ -138,6 +138,7 @@ def test_methods_and_models() -> None:
         (["train", "--schedule", "StepLR"], "--schedule.step_size is missing"),
         (["train", "--schedule", "Schedule"], "There is no schedule 'Schedule'"),
         (["train", "--schedule.at", "0.5"], "--schedule.at expects a list such as [a, b], not '0.5'"),
+        (["data", "inspect", "digits", "--sheet", "."], "--sheet . cannot be written (is a directory)"),
         (["demo", "--seeds", "0"], "--seeds must be at least 1, not 0"),
     ],
 )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from coterie import models
 from coterie.bottlenecks import bottlenecks
-from coterie.costs import macs, parameters
+from coterie.costs import macs, macs_by_layer, parameters
 from coterie.cuts import default_cut, list_cuts
 
 from .conftest import TinyNet, coterie, refused
@@ -88,6 +88,29 @@ def test_numbers_of_every_cut_add_up() -> None:
     assert stage3.peer_macs == macs(nn.Sequential(model.stage3), (32, 16, 16)) + 640
 
 
+class Windows(nn.Module):
+    """Attention in windows, as Swin has it: its layers have windows of all images in front; and torch's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.fc = nn.Linear(4, 12), nn.Linear(4, 10)
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True, kdim=12, vdim=12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.flatten(2).mT.reshape(-1, 16, 4)  # four windows of 16 tokens for each image
+        key = self.qkv(x)
+        x = self.attention(x, key, value=key)[0]
+        logits: torch.Tensor = self.fc(x.reshape(-1, 64, 4).mean(1))
+        return logits
+
+
+def test_windows_and_attention_are_counted() -> None:
+    projections = 64 * (4 * 4 + 12 * 4 + 12 * 4 + 4 * 4)  # of query, key, value and result
+    assert macs(Windows(), (4, 8, 8)) == 64 * 4 * 12 + projections + 40
+    found = macs_by_layer(Windows(), torch.randn(3, 4, 8, 8))
+    assert found == {"qkv": 64 * 4 * 12, "attention": projections, "fc": 40}
+
+
 def test_costs_are_those_of_the_specification() -> None:
     """At a trunk of two thirds of the work: ONE 1.7, DML 3, PCL 4, on one view 2.2."""
     cuts = list_cuts(models.factory("resnet32", 10, 3)(), torch.randn(1, 3, 32, 32))
@@ -124,6 +147,7 @@ def test_every_listed_cut_can_be_made() -> None:
 def test_command_prints_a_table_with_the_default_marked_and_json() -> None:
     table = coterie("cuts", "resnet8")
     assert table.returncode == 0 and "stage3 (default)" in table.stdout
+    assert "…" not in table.stdout and f"{macs(models.factory('resnet8', 10, 3)(), (3, 32, 32)):,}" in table.stdout
     found = json.loads(coterie("cuts", "timm:test_vit", "--size", "64", "--classes", "7", "--json").stdout)
     assert found["input"] == [3, 64, 64] and found["default"] == "blocks.4"
     assert [cut["name"] for cut in found["cuts"]][-1] == "head"
@@ -132,4 +156,7 @@ def test_command_prints_a_table_with_the_default_marked_and_json() -> None:
 
 def test_bad_input_of_the_command() -> None:
     assert "--size" in refused("cuts", "resnet8", "--size", "3x32")
+    assert "--size" in refused("cuts", "resnet8", "--size", "99999")
+    assert "must be at least 1" in refused("cuts", "resnet8", "--peers", "0")
+    assert "must be at least 1" in refused("cuts", "resnet8", "--classes", "0")
     assert "did you mean 'resnet32'" in refused("cuts", "resnet33")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from coterie.errors import InputError
 from coterie.experiments.estimate import Speed, clock, seconds, wall_clock
 from coterie.experiments.jobs import Job, cost, distinct, shard
 from coterie.experiments.paper import FIG5, NUMBERS, PARAMETERS, TABLE1, TABLE2, TABLE3, TABLE4
@@ -234,6 +235,11 @@ def test_only_selects_by_all_its_words() -> None:
     found = cells("table1", PAPER, 1)
     assert {cell.row for cell in select(found, "cifar-100, resnet110, pcl")} == {"PCL"}
     assert len(select(found, "ImageNet")) == 9
+    for ten in ("cifar-10", "cifar10"):  # not found in cifar100
+        assert {cell.setting.beside[0] for cell in select(found, f"{ten}; {ten}, pcl,")} == {"CIFAR-10"}
+    assert {cell.jobs[0].options["model"] for cell in select(found, "resnet")} > {"resnet32", "resnet110"}
+    with pytest.raises(InputError, match="',' matches nothing"):
+        select(found, ",")
     assert {cell.jobs[0].options["model"] for cell in select(found, "wrn20_8")} == {"wrn20_8"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,12 @@ from coterie.cli import main
 from coterie.experiments.protocols import MINI, PAPER, PROTOCOLS
 from coterie.experiments.render import END, markdown, marker, show
 from coterie.experiments.reproduce import Reproduction, present
-from coterie.experiments.results import lines
+from coterie.experiments.results import curve, error_of, lines
 from coterie.experiments.sections import beside_the_paper
 from coterie.experiments.state import failure_file
 from coterie.experiments.tables import Cell, cells
 from coterie.report import page, runs
+from coterie.statistics import NOTHING
 
 from .conftest import refused
 from .experiment import toy, write_run
@@ -138,15 +140,23 @@ def test_terminal_and_markdown(out: Path) -> None:
     assert "- PCL: seed 2 partial: 1 of 2 epochs" in table
 
 
+def test_a_reason_in_brackets_is_no_markup(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    why = "RuntimeError: [enforce fail at alloc_cpu.cpp:124] cannot open [/data/x]"
+    kd = next(cell for cell in made(out).cells if cell.row == "KD")
+    failure_file(out, kd.jobs[0]).write_text(f"{why}\n")
+    show("table4", made(out).lines())
+    assert f"KD: seed 0 failed after 0 of 2 epochs: {why}" in capsys.readouterr().out
+
+
 def test_a_document_says_when_and_on_what_the_runs_were_trained(out: Path) -> None:
     assert "Trained" not in markdown(made(out).lines())  # these runs have not told
     first, second = (job for cell in made(out).cells if cell.row == "Baseline" for job in cell.jobs[:2])
     told = {"date": "2026-11-16T02:42", "commit": "a" * 40, "processor": "P", "threads": 1, "torch": "2"}
     (out / first.name / "environment.json").write_text(json.dumps(told))
-    later = {**told, "date": "2026-11-18T01:00", "commit": "b" * 40}
+    later = {**told, "date": "2026-11-18T01:00", "commit": "b" * 40 + "-dirty"}
     (out / second.name / "environment.json").write_text(json.dumps({**told, "continued": [later]}))
     said = markdown(made(out).lines()).splitlines()[-1]
-    assert said == "Trained 2026-11-16 to 2026-11-18, commit aaaaaaa, bbbbbbb, P, threads 1, torch 2."
+    assert said == "Trained 2026-11-16 to 2026-11-18, commit aaaaaaa, bbbbbbb-dirty, P, threads 1, torch 2."
 
 
 def test_a_pupils_cost_is_its_teachers_too(tmp_path: Path) -> None:
@@ -167,8 +177,11 @@ def test_an_ensembles_row_has_its_own_raw_and_averaged_weights_and_its_size(tmp_
     first, *_, last = lines("table3", found, found, tmp_path)
     assert (first.error.mean, first.raw.mean, first.averaged.mean) == (3.0, 3.0, 4.0)
     assert (last.error.mean, last.raw.mean, last.averaged.mean) == (3.0, 4.0, 3.0)
-    sizes = [[spread.text() for spread in line.further.values()] for line in (first, last)]
-    assert sizes == [["2.96", "2.96"], ["3.04", "3.04"]]  # the paper's Table 3
+    again = write_run(tmp_path, replace(pcl.jobs[0], seed=1), {**errors, "raw_ensemble": 4.0})
+    (again / "data.json").write_text((tmp_path / pcl.jobs[0].name / "data.json").read_text())
+    first, without, *_, last = lines("table3", found, found, tmp_path)
+    sizes = [[spread.text() for spread in line.further.values()] for line in (first, without, last)]
+    assert sizes == [["2.96", "2.96"], [NOTHING, "3.19"], ["3.04", "3.04"]]  # the paper's Table 3
 
 
 def test_what_was_moved_aside_is_in_no_report(out: Path) -> None:
@@ -195,6 +208,14 @@ def test_a_documents_table_is_replaced_in_place(out: Path, tmp_path: Path) -> No
     assert document.read_text() == once and "outdated" not in once
     assert once.startswith(f"# Results\n\n{begin}\n") and once.endswith(f"{END}\n\nWhat holds.\n")
     assert "| PCL | 39.00" in once
+
+
+def test_a_document_keeps_the_ends_of_its_lines(out: Path, tmp_path: Path) -> None:
+    document, begin = tmp_path / "results.md", marker("table4", "toy")
+    document.write_bytes(f"# Results\r\n{begin}\r\n{END}\r\nWhat holds.\r\n".encode())
+    present(made(out), "table", str(document))
+    text = document.read_bytes()
+    assert text.count(b"\n") == text.count(b"\r\n") > 10 and text.endswith(b"What holds.\r\n")
 
 
 def test_a_document_without_a_place_is_refused_before_any_training_and_keeps_its_text(tmp_path: Path) -> None:
@@ -268,6 +289,28 @@ def test_dry_run_lists_runs_with_a_time(
     assert "4 runs; 4 cannot be estimated." in capsys.readouterr().out
 
 
+def test_dry_run_knows_of_cuts_and_of_teachers_without_weights(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(PROTOCOLS, "toy", toy())
+    listed = ["reproduce", "table1", "--protocol", "toy", "--out", str(out), "--dry-run", "--seeds", "1"]
+    main([*listed, "--only", "PCL, stem shared"])
+    assert "cannot be estimated" not in capsys.readouterr().out
+    teacher = next(cell for cell in made(out).cells if cell.row == "KD").jobs[0].needs
+    assert teacher is not None
+    write_run(out, teacher, {"peer1": 30.0})  # without weights, as results are kept
+    main([*listed, "--only", "KD"])
+    assert re.search(rf"{teacher.name} +│ damaged +│ +2 │", capsys.readouterr().out)
+
+
+def test_a_damaged_run_is_in_no_figure(tmp_path: Path) -> None:
+    cell = next(c for c in cells("fig3", toy(), 2) if c.row == "+ L_pm (full)")
+    for job, error in zip(cell.jobs, (30.0, 40.0), strict=True):
+        run = write_run(tmp_path, job, {"mean1": error})
+    (run / "config.yaml").write_text("seed: 7")
+    assert curve(cell, tmp_path, lambda record: error_of(record, "mean1"))[2].values == (30.0,)
+
+
 def test_the_report_shows_ours_beside_the_papers(out: Path, tmp_path: Path) -> None:
     assert beside_the_paper([tmp_path]) == []
     (section,) = beside_the_paper([out], {"toy": toy()})
@@ -305,6 +348,8 @@ def test_a_pause_is_no_cost(tmp_path: Path) -> None:
         kept = [json.loads(line) for line in file.read_text().splitlines()[9::10]]
         for number, record in enumerate(kept):
             record["time"]["train"] = slow if number % 2 else (40.0 if job is other.jobs[0] else 10.0)
+        file.write_text("".join(json.dumps(record) + "\n" for record in kept))
+        kept[0]["time"] = {}  # a stretch of which the time is not known tells nothing
         file.write_text("".join(json.dumps(record) + "\n" for record in kept))
     found = lines("table1", [cell, other], cells("table1", MINI, 1), tmp_path)
     assert [line.cost for line in found] == [1.0, pytest.approx(4.0)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from coterie.report import groups, page, runs
+from coterie.report import from_metrics, groups, page, runs
 from coterie.statistics import NOTHING
 
 from .report import EVIL, Page, records
@@ -152,6 +152,40 @@ def test_a_seed_that_was_run_twice_counts_once(copied: Path) -> None:
     first, second, alone = (_error(copied / name) for name in ("PCL-0", "PCL-1", "Baseline-0"))
     pairs = [first - alone, (second + 50) / 2 - _error(copied / "Baseline-1")]
     assert found is not None and found.count == 2 and found.mean == pytest.approx(sum(pairs) / 2)
+
+
+def test_a_run_under_two_names_counts_once(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(copied)
+    found = runs.find([Path("PCL-0"), copied / "PCL-0", copied])
+    assert found[0] == Path("PCL-0") and len(found) == len(runs.find([copied]))
+
+
+def test_no_verdict_on_runs_that_go_on(copied: Path) -> None:
+    """Four settings, in each a Baseline that has finished and a PCL that has not."""
+    for width in (1, 2, 3, 4):
+        for run in ("Baseline-0", "PCL-0"):
+            changed(copied, run, f"{run}-w{width}", ("model: resnet8", f"model: resnet8w{width}"))
+            file = copied / f"{run}-w{width}" / "metrics.jsonl"
+            if run == "PCL-0":
+                file.write_text(file.read_text().splitlines(keepends=True)[0])
+    for run in ("Baseline-0", "Baseline-1", "PCL-0", "PCL-1"):
+        shutil.rmtree(copied / run)
+    told = from_metrics.summary(groups.group([runs.read(path) for path in runs.find([copied])]))
+    assert len(told) == 4 and told[-1] == "1 more is in the table."
+
+
+def test_damaged_numbers_do_not_end_a_report(copied: Path, tmp_path: Path) -> None:
+    config = copied / "PCL-0" / "config.yaml"
+    config.write_text(re.sub(r"(?m)^seed: \d", "seed: [1]", config.read_text()))
+    file = copied / "PCL-1" / "metrics.jsonl"
+    first, second, third = file.read_text().splitlines()
+    deep = '{"epoch": ' + "[" * 100_000
+    huge = re.sub(r'"error": [\d.]+', f'"error": 1{"0" * 400}', second)
+    file.write_text(
+        "\n".join([first, huge, deep, third, '{"epoch": 1' + "0" * 400 + third.partition(",")[0] + "}"])
+    )
+    page.write([copied], tmp_path / "r.html", "t")
+    assert len(runs.read(copied / "PCL-1").records) == 2
 
 
 def labels(root: Path) -> list[tuple[str, str, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,12 +19,16 @@ def parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def layer_macs(module: nn.Module, output: Tensor) -> int:
-    """Multiply-adds per image of a convolution or linear layer; others count nothing, as is usual."""
+def layer_macs(module: nn.Module, inputs: Sequence[Any], output: Any) -> int:
+    """Multiply-adds of a call of a convolution, a linear layer or attention's projections, of all images together;
+    others count nothing, as is usual. Of all images, for not every layer has them in front: windows, tokens."""
     if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
-        return int(module.weight[0].numel() * output[0].numel())
+        return int(module.weight[0].numel() * output.numel())
     if isinstance(module, nn.Linear):
-        return int(module.in_features * output[0].numel())
+        return int(module.in_features * output.numel())
+    if isinstance(module, nn.MultiheadAttention):  # it does not call its layers, so that they are not seen
+        tokens = sum(x.numel() for x in inputs[:3]) + output[0].numel()  # query, key, value; and the result
+        return int(module.embed_dim * tokens)
     return 0
 
 
@@ -39,11 +43,13 @@ def macs_by_layer(module: nn.Module, image: Tensor) -> dict[str, int]:
     """Multiply-adds per image of each layer by its name."""
     counted: dict[str, int] = {}
 
-    def count(name: str, layer: nn.Module, args: Any, output: Any) -> None:
-        if isinstance(output, Tensor) and (macs := layer_macs(layer, output)):
+    def count(name: str, layer: nn.Module, args: Any, given: dict[str, Any], output: Any) -> None:
+        if macs := layer_macs(layer, [*args, *given.values()], output) // len(image):
             counted[name] = counted.get(name, 0) + macs
 
-    handles = [part.register_forward_hook(partial(count, name)) for name, part in module.named_modules()]
+    handles = [
+        part.register_forward_hook(partial(count, name), with_kwargs=True) for name, part in module.named_modules()
+    ]
     try:
         with evaluating(module):
             module(image.clone())
@@ -62,13 +68,13 @@ def training_macs(method: nn.Module, shape: tuple[int, ...], views: int, classes
     """
     counted, batch = 0.0, 2
 
-    def count(layer: nn.Module, args: Any, output: Any) -> None:
+    def count(layer: nn.Module, args: Any, given: dict[str, Any], output: Any) -> None:
         nonlocal counted
-        if isinstance(output, Tensor) and output.dim():
-            passes = 3 if output.requires_grad else 1
-            counted += passes * layer_macs(layer, output) * len(output) / batch
+        if macs := layer_macs(layer, [*args, *given.values()], output):
+            first = output if isinstance(output, Tensor) else output[0]
+            counted += (3 if first.requires_grad else 1) * macs / batch
 
-    handles = [part.register_forward_hook(count) for part in method.modules()]
+    handles = [part.register_forward_hook(count, with_kwargs=True) for part in method.modules()]
     device = next(method.parameters()).device
     inputs = [torch.randn(batch, *shape, device=device) for _ in range(views)]
     labels = torch.arange(batch, device=device) % classes

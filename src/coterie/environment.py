@@ -22,7 +22,7 @@ def environment(seed: int, processes: int = 1) -> dict[str, Any]:
     """All of it as plain values."""
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": shlex.join(["coterie", *sys.argv[1:]]),
+        "command": shlex.join([*_program(), *sys.argv[1:]]),
         "directory": str(Path.cwd()),
         "seed": seed,
         "processes": processes,
@@ -41,6 +41,11 @@ def environment(seed: int, processes: int = 1) -> dict[str, Any]:
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
     }
+
+
+def _program() -> list[str]:
+    name = Path(sys.argv[0]).name
+    return ["python", name] if name.endswith(".py") and name != "__main__.py" else ["coterie"]
 
 
 def _commit(directory: Path) -> str | None:

@@ -71,9 +71,9 @@ class Difference:
 def paired(ours: Mapping[Any, float], theirs: Mapping[Any, float], confidence: float = 0.95) -> Difference | None:
     """Of two numbers by seed: ours - theirs over the common seeds, Student's t with n - 1 degrees of freedom."""
     seeds = [seed for seed in ours if seed in theirs]
-    if not seeds:
-        return None
     spread = Spread.of(ours[seed] - theirs[seed] for seed in seeds)
+    if not spread.count:
+        return None
     half = None
     if spread.std is not None:
         half = float(stdtrit(spread.count - 1, (1 + confidence) / 2)) * spread.std / math.sqrt(spread.count)

@@ -16,6 +16,7 @@ from ..durable import write
 from ..environment import environment
 from ..errors import InputError, unknown
 from ..report.formats import terminal
+from ..terminal import print_table
 from . import floor, growth, parts, reference, startup, steps
 from .goals import judged
 from .size import FULL, QUICK, Size
@@ -69,9 +70,7 @@ def show(result: dict[str, Any]) -> None:
     """The result as tables on the terminal."""
     console = Console(highlight=False)
     for table in tables(result):
-        shown = terminal(table)
-        needed = Console(width=1000).measure(shown).maximum
-        Console(file=console.file, width=max(console.width, needed)).print(shown)  # never squeezed
+        print_table(terminal(table), console)
         if table.note:
             console.print(table.note)
     console.print(about(result), soft_wrap=True)

@@ -55,6 +55,8 @@ def cuts(
     from ..peers import example_for
     from ..report.tables import print_cuts
 
+    if min(classes, peers) < 1:
+        raise InputError("--classes and --peers must be at least 1.")
     shape = _image_shape(size) if size is not None else None
     channels, sides = (shape[0], shape[1:]) if shape else (3, None)
     make = factory(model, classes, channels, model_options, sides, fresh=False)
@@ -71,6 +73,6 @@ def _image_shape(size: str) -> tuple[int, int, int]:
         sides = []
     if len(sides) == 1:
         sides = [3, *sides, *sides]
-    if len(sides) != 3 or min(sides) < 1:
+    if len(sides) != 3 or not 1 <= min(sides) <= max(sides) <= 4096:
         raise InputError(f"--size is a side or CxHxW, as 224 or 3x224x224, not '{size}'.")
     return sides[0], sides[1], sides[2]

@@ -28,7 +28,8 @@ class Speed:
 
 def plain(job: Job) -> Job:
     """The plain network of a job, whose speed is measured."""
-    options = {k: value for k, value in job.options.items() if k != "peers" and not k.startswith("method.")}
+    own = {"peers", "cut"}  # of those that have branches
+    options = {k: value for k, value in job.options.items() if k not in own and not k.startswith("method.")}
     return Job({**options, "method": "Baseline", "epochs": 1, "ema": False}, seed=0)
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from ..durable import write
 from ..errors import InputError, reason
 from ..statistics import PAIRED, Spread
+from ..terminal import print_table
 from .paper import SAYS
 from .results import Line, digits
 
@@ -79,11 +80,10 @@ def show(experiment: str, found: Sequence[Line], console: Console | None = None)
         for line in group:
             clear = line.difference is not None and line.difference.clear
             table.add_row(*_cells(line), style="bold" if clear else None)
-        needed = Console(width=1000).measure(table).maximum
-        Console(file=console.file, width=max(console.width, needed)).print(table)  # never squeezed
+        print_table(table, console)
         for line in group:
             for note in line.notes:
-                console.print(f"{line.row}: {note}", highlight=False, soft_wrap=True)
+                console.print(f"{line.row}: {note}", highlight=False, markup=False, soft_wrap=True)
     console.print(EXPLAINED, highlight=False, soft_wrap=True)
     console.print(f"The paper: {SAYS[experiment]}", highlight=False, soft_wrap=True)
 
@@ -136,13 +136,15 @@ def place(file: Path, begin: str, text: str) -> None:
 def placed(file: Path, begin: str, text: str) -> str:
     """The document with this text in its place."""
     try:
-        document = file.read_text(encoding="utf-8")
+        document = file.read_bytes().decode("utf-8")  # with the ends of lines that it has
     except FileNotFoundError:
         raise InputError(f"--into: there is no file {file}.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--into: {file} cannot be read as text ({reason(error)}).") from None
+    crlf = "\r\n" in document
     before, found, rest = document.partition(begin)
     old, end, after = rest.partition(END)
     if not (found and end) or "<!-- coterie" in old:  # else the end is that of the next table
         raise InputError(f"{file} has no place for this table: put '{begin}' and '{END}' where it belongs.")
-    return f"{before}{begin}\n\n{text}\n{END}{after}"
+    made = f"\n\n{text}\n"
+    return f"{before}{begin}{made.replace(chr(10), chr(13) + chr(10)) if crlf else made}{END}{after}"

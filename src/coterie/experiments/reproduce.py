@@ -19,13 +19,14 @@ from rich.table import Table
 from .. import models, recipe
 from ..arguments import parse
 from ..errors import InputError, unknown
+from ..terminal import print_table
 from .draw import draw
 from .estimate import Speed, clock, measure, plain, seconds, wall_clock
 from .jobs import Job, distinct, shard
 from .protocols import EXPERIMENTS, PROTOCOLS, Protocol
 from .render import markdown, marker, place, placed, show
 from .results import Line, lines
-from .runner import Launcher, Local, environments, run, say
+from .runner import Launcher, Local, environments, run, say, teachers
 from .state import state
 from .tables import Cell, cells, select
 
@@ -263,8 +264,9 @@ def list_runs(made: Reproduction, jobs: Sequence[Job], processes: int | None, th
     for column in ("run", "state", "epochs left", "time here"):
         table.add_column(column, justify="left" if column in ("run", "state") else "right")
     times, unknown_times = [], 0
+    needed = teachers(jobs, made.out)
     for job in jobs:
-        now = state(made.out, job)
+        now = state(made.out, job, weights=job.name in needed)
         left = 0 if now.kind == "done" else job.epochs - (now.epochs if now.kind == "partial" else 0)
         estimated = None
         if left and (own := speed(job)) is not None:
@@ -273,7 +275,7 @@ def list_runs(made: Reproduction, jobs: Sequence[Job], processes: int | None, th
         unknown_times += bool(left) and estimated is None
         table.add_row(job.name, now.kind, str(left or ""), "" if estimated is None else clock(estimated))
     console = Console()
-    console.print(table)
+    print_table(table, console)
     slots = len(environments(threads, processes))
     total = f"{clock(sum(times))} in all, at best {clock(wall_clock(times, slots))} with {slots} at once"
     parts = [f"{len(jobs)} runs"]
@@ -281,4 +283,4 @@ def list_runs(made: Reproduction, jobs: Sequence[Job], processes: int | None, th
     parts += [f"{unknown_times} cannot be estimated"] if unknown_times else []
     console.print("; ".join(parts) + ".", highlight=False, soft_wrap=True)
     for problem in problems:
-        console.print(problem, highlight=False, soft_wrap=True)
+        console.print(problem, highlight=False, markup=False, soft_wrap=True)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..report.runs import Record, Result, score
+from ..report.runs import Record, Result, at_its_fastest, score
 from ..statistics import Difference, Spread, paired
 from .jobs import Job
 from .paper import PARAMETERS, Number
@@ -117,7 +117,8 @@ def lines(
                 reference.row,
                 None if same else paired(_errors(ours, cell.predictor), _errors(theirs, reference.predictor)),
                 _ratio(ours, finished(rows[0]), look(teacher).result if (teacher := cell.jobs[0].needs) else None),
-                {name: Spread.of(map(read, ours.values())) for name, read in _further(experiment, cell).items()},
+                _parameters(experiment, cell, ours)
+                | {name: Spread.of(map(read, ours.values())) for name, read in _further(experiment, cell).items()},
                 _notes(states(cell)),
                 sorted({origin for run in ours.values() for origin in _origins(run)}),
             )
@@ -153,32 +154,32 @@ def _ratio(ours: Finished, theirs: Finished, teacher: Result | None) -> float | 
     seeds = ours.keys() & theirs.keys()
     if not seeds or (teacher is not None and not teacher.finished):
         return None
-    mine, other = (sum(_seconds(runs[seed]) for seed in seeds) for runs in (ours, theirs))
-    taught = len(seeds) * _seconds(teacher) if teacher is not None else 0.0
-    return (mine + taught) / other if other else None
+    mine, other = (_seconds([runs[seed] for seed in seeds]) for runs in (ours, theirs))
+    taught = _seconds([teacher] * len(seeds) if teacher is not None else [])
+    return (mine + taught) / other if mine is not None and taught is not None and other else None
 
 
-def _seconds(run: Result) -> float:
-    """Of training, had all of it gone as fast as between the two records between which it went fastest.
-
-    Runs of days meet other work on their machine, and pauses; their fastest stretch meets the least of it.
-    """
-    ends = [record["epoch"] + 1 for record in run.records]
-    lengths = [end - start for start, end in pairwise([0, *ends])]
-    times = [record["time"].get("train", 0.0) for record in run.records]
-    return float(min(time / length for time, length in zip(times, lengths, strict=True)) * run.trained)
+def _seconds(runs: Sequence[Result]) -> float | None:
+    times = [at_its_fastest(run) for run in runs]
+    known = [time for time in times if time is not None]
+    return sum(known) if len(known) == len(times) else None
 
 
 def _origins(run: Result) -> list[Origin]:
     return [
         Origin(
             str(found.get("date", "?"))[:10],
-            str(found.get("commit") or "?")[:7],
+            _short(str(found.get("commit") or "?")),
             f"{found.get('processor', '?')}, threads {found.get('threads', '?')}, torch {found.get('torch', '?')}",
         )
         for found in run.environments
         if found
     ]
+
+
+def _short(commit: str) -> str:
+    digits, changed, _ = commit.partition("-dirty")
+    return digits[:7] + changed
 
 
 def _notes(states: Sequence[tuple[Job, State]]) -> list[str]:
@@ -203,14 +204,20 @@ def _note(job: Job, now: State) -> str:
 Reader = Callable[[Result], "float | None"]
 
 
+def _parameters(experiment: str, cell: Cell, ours: Finished) -> dict[str, Spread]:
+    """Table 3's, ours and the paper's: numbers that no seed changes."""
+    if experiment != "table3":
+        return {}
+    counted = [ensemble_parameters(cell.jobs[0], run.data) for run in list(ours.values())[:1]]
+    told = PARAMETERS[cell.row].get(cell.setting.beside[0])
+    return {
+        "parameters (M)": Spread.of(counted),
+        f"paper's (M, {beside(experiment, cell.setting)})": Spread.of([told]),
+    }
+
+
 def _further(experiment: str, cell: Cell) -> dict[str, Reader]:
-    """Table 3's parameters, and what the text says about the curves of Fig. 3 and 4 as numbers."""
-    if experiment == "table3":
-        told = PARAMETERS[cell.row].get(cell.setting.beside[0])
-        return {
-            "parameters (M)": lambda run: ensemble_parameters(cell.jobs[0], run.data),
-            f"paper's (M, {beside(experiment, cell.setting)})": lambda run: told,
-        }
+    """What the text says about the curves of Fig. 3 and 4 as numbers."""
     if experiment == "fig3":
         return {
             "error at 1/6": lambda run: error_of(_at(run, 1 / 6), cell.predictor),
@@ -262,7 +269,7 @@ def _mean_variance(run: Result, first: bool) -> float | None:
 def curve(cell: Cell, out: Path, value: Callable[[Record], float | None]) -> dict[int, Spread]:
     """A number after each epoch, over the seeds that got there, unfinished ones too."""
     by_epoch: dict[int, list[float | None]] = {}
-    for job in jobs(cell, out):
-        for record in state(out, job).result.records:
+    for now in (state(out, job) for job in jobs(cell, out)):
+        for record in now.result.records if now.kind != "damaged" else ():
             by_epoch.setdefault(record["epoch"] + 1, []).append(value(record))
     return {epoch: spread for epoch, values in by_epoch.items() if (spread := Spread.of(values)).count}

@@ -82,7 +82,7 @@ def environments(threads: int, processes: int | None) -> list[dict[str, str]]:
 def run(jobs: Sequence[Job], out: Path, launcher: Launcher) -> dict[str, str]:
     """Execute what is not done, teachers first. Returns the runs that failed, and why."""
     (out / "logs").mkdir(parents=True, exist_ok=True)
-    needed = {job.needs.name for job in jobs if job.needs is not None and state(out, job).kind != "done"}
+    needed = teachers(jobs, out)
     waiting = [job for job in jobs if state(out, job, weights=job.name in needed).kind != "done"]
     total, failed, running = len(waiting), dict[str, str](), dict[Future[str | None], Job]()
     unfinished = {job.name for job in waiting}
@@ -107,6 +107,11 @@ def run(jobs: Sequence[Job], out: Path, launcher: Launcher) -> dict[str, str]:
         launcher.stop()
         signal.signal(signal.SIGTERM, previous)
     return failed
+
+
+def teachers(jobs: Sequence[Job], out: Path) -> set[str]:
+    """The runs, by name, whose weights are needed by others that are not done."""
+    return {job.needs.name for job in jobs if job.needs is not None and state(out, job).kind != "done"}
 
 
 def _outcome(future: Future[str | None]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -146,18 +147,23 @@ def select(found: list[Cell], only: str) -> list[Cell]:
     """The cells that have all these comma-separated words, or those after a semicolon, and so on.
 
     A word that is the name of a row means that row alone; any other is looked for in row, setting, method,
-    network and data.
+    network and data, a number as a whole: cifar10 is not found in cifar100.
     """
     rows = {cell.row.lower() for cell in found}
 
     def has(cell: Cell, word: str) -> bool:
-        return cell.row.lower() == word if word in rows else word in cell.named().lower()
+        if word in rows:
+            return cell.row.lower() == word
+        return (
+            re.search(re.escape(word) + (r"(?!\d)" if word[-1].isdecimal() else ""), cell.named().lower())
+            is not None
+        )
 
     def fits(cell: Cell, part: str) -> bool:
-        words = [part] if part in rows else part.split(",")  # rows have commas in their names
-        return all(has(cell, word.strip()) for word in words)
+        words = [part] if part in rows else re.split(r"\s*,\s*", part)  # rows have commas in their names
+        return all(has(cell, word) for word in words if word)
 
-    parts = [part.strip() for part in only.lower().split(";") if part.strip()]
+    parts = [part.strip() for part in only.lower().split(";") if part.strip(" ,")]
     chosen = [cell for cell in found if any(fits(cell, part) for part in parts)]
     if not chosen:
         named = "; ".join(dict.fromkeys(cell.row for cell in found))

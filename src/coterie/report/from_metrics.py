@@ -42,11 +42,17 @@ def summary(groups: Sequence[Group]) -> list[str]:
     sentences = [_story(same) for same in told[:3]]
     if len(told) > 3:
         pairs = [(best(same), reference(same)) for same in told]
-        gains = [b.error().mean - a.error().mean for a, b in pairs if a and b and a is not b]
-        won = sum(gain > 0 for gain in gains)
+        gaps = [difference(a, b) for a, b in pairs if a and b and a is not b]
+        known = [gap for gap in gaps if gap is not None]
+        won = sum(gap.mean < 0 for gap in known)
+        more = "1 more is" if len(told) == 4 else f"{len(told) - 3} more are"
         sentences.append(
-            f"In {won} of {len(gains)} such comparisons the best method errs less than the Baseline; "
-            f"{len(told) - 3} more are in the table."
+            (
+                f"In {won} of {len(known)} such comparisons the best method errs less than the Baseline; "
+                if known
+                else ""
+            )
+            + f"{more} in the table."
         )
     return sentences
 
@@ -205,7 +211,8 @@ def _ramp(g: Group, look: int, scale: float) -> Line:
 
 def options_of(g: Group) -> dict[str, Any]:
     method = g.config.get("method")
-    return (method.get("init_args") or {}) if isinstance(method, dict) else {}
+    options = method.get("init_args") if isinstance(method, dict) else None
+    return options if isinstance(options, dict) else {}
 
 
 def diversity(groups: Sequence[Group]) -> Section:

@@ -14,7 +14,7 @@ from .content import Cell, Figure, Gallery, Section, Table, Tile, by_setting, nu
 from .examine import Examination, Network
 from .from_metrics import figures, of_deployed, thinned
 from .groups import Group, best, reference, settings, tested_on
-from .runs import Record, Result
+from .runs import Record, Result, at_its_fastest
 
 EXAMINED = 4
 """So many networks are looked at closely; of a larger table, the Baselines and the best come first."""
@@ -128,7 +128,8 @@ def cost(found: Sequence[Found]) -> Section:
     """Error over training MACs and over wall-clock."""
     lead = (
         "What the accuracy cost to train. Multiply-adds count a backward pass as two forward passes and a mean "
-        "teacher's pass as one; the clock is this run's, without evaluation."
+        "teacher's pass as one; the clock is that of the runs, without evaluation, its ratio that of their "
+        "fastest stretches."
     )
     section = Section("cost", "Cost against accuracy", lead)
     rows, curves = [], []
@@ -161,8 +162,11 @@ def cost(found: Sequence[Found]) -> Section:
 
 
 def _clock_ratio(f: Found, base: Found | None) -> float | None:
-    """Known once both have finished."""
-    return ratio(_mean(f.seconds), _mean(base.seconds)) if base and _both_finished(f, base) else None
+    """Each run at its fastest, for other work slows some down; known once both have finished."""
+    if base is None or not _both_finished(f, base):
+        return None
+    mine, other = (Spread.of(map(at_its_fastest, g.group.counted)) for g in (f, base))
+    return ratio(_mean(mine), _mean(other))
 
 
 def _settings(found: Sequence[Found]) -> dict[str, list[Found]]:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,9 @@ class Result:
     problems: list[str] = field(default_factory=list)
 
     @property
-    def seed(self) -> Any:
-        return self.config.get("seed", "?")
+    def seed(self) -> int | str:
+        seed = self.config.get("seed", "?")
+        return seed if isinstance(seed, int) else str(seed)
 
     @property
     def epochs(self) -> int | None:
@@ -74,6 +76,18 @@ class Result:
         return f"{model} on {short(self.config.get('data'))}"
 
 
+def at_its_fastest(run: Result) -> float | None:
+    """Seconds of training, had all of it gone as fast as between the two records between which it went fastest.
+
+    Runs of days meet other work on their machine, and pauses; their fastest stretch meets the least of it.
+    """
+    ends = [record["epoch"] + 1 for record in run.records]
+    lengths = [end - start for start, end in pairwise([0, *ends])]
+    times = [record["time"].get("train") for record in run.records]
+    paces = [time / length for time, length in zip(times, lengths, strict=True) if time]
+    return min(paces) * run.trained if paces else None
+
+
 def score(record: Record, predictor: str, name: str) -> float | None:
     found = record["predictors"].get(predictor, {}).get(name)
     return None if found is None else float(found)
@@ -87,15 +101,16 @@ def short(spec: Any) -> str:
 
 def find(paths: Sequence[Path]) -> list[Path]:
     """The run directories among these directories and below them, in order."""
-    found: list[Path] = []
+    found: dict[Path, Path] = {}  # by where it is: a run may be named twice
     for path in paths:
         if not path.is_dir():
             raise InputError(f"{path} is not a directory: name run directories, or one that contains some.")
         runs = sorted({file.parent for name in FILES for file in path.rglob(name) if not _moved(file, path)})
         if not runs:
             raise InputError(f"{path} holds no run: `coterie train --out {path}` makes one.")
-        found += [run for run in runs if run not in found]
-    return found
+        for run in runs:
+            found.setdefault(run.resolve(), run)
+    return list(found.values())
 
 
 def _moved(file: Path, below: Path) -> bool:
@@ -119,7 +134,7 @@ def read(path: Path) -> Result:
         try:
             record = json.loads(line)
             _check(record)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             cut_off = number == len(lines)
             result.problems.append(
                 "the last line of metrics.jsonl is cut off"
@@ -138,7 +153,7 @@ def _mapping(result: Result, name: str, load: Callable[[str], Any]) -> dict[str,
         found = load((result.path / name).read_text())
     except OSError:
         result.problems.append(f"there is no {name}")
-    except (ValueError, yaml.YAMLError):
+    except (ValueError, yaml.YAMLError, RecursionError):
         result.problems.append(f"{name} cannot be read")
     else:
         if isinstance(found, dict):
@@ -149,7 +164,11 @@ def _mapping(result: Result, name: str, load: Callable[[str], Any]) -> dict[str,
 
 def _check(record: Any) -> None:
     """A record has what every figure needs, or this raises; what is not a number is left out of it."""
-    if not isinstance(record["epoch"], int) or record["deployed"] not in record["predictors"]:
+    if (
+        not isinstance(record["epoch"], int)
+        or not 0 <= record["epoch"] < 2**53
+        or record["deployed"] not in record["predictors"]
+    ):
         raise ValueError
     for scores in record["predictors"].values():
         float(scores["error"])

@@ -9,10 +9,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ..terminal import print_table
+
 
 def print_predictors(result: dict[str, Any]) -> None:
     """The result of `evaluate` on a run."""
-    table = Table(title=f"{result['run']} after {result['epochs']} epochs")
+    table = Table(title=f"{escape(result['run'])} after {result['epochs']} epochs")
     columns = ["error %", "top-5 error %", "NLL", "calibration error", "Brier", "parameters", "MACs"]
     for column in ["predictor", *columns]:
         table.add_column(column, justify="left" if column == "predictor" else "right")
@@ -28,7 +30,7 @@ def print_predictors(result: dict[str, Any]) -> None:
         deployed = name == result["deployed"]
         table.add_row(f"{name} (deployed)" if deployed else name, *row, style="bold" if deployed else None)
     console = Console()
-    console.print(table)
+    print_table(table, console)
     for kind, value in result["diversity"].items():
         agree = 100 * result["agreement"][kind]
         console.print(f"{kind} peers: diversity {value:.4f}, agreement {agree:.2f} %", highlight=False)
@@ -46,7 +48,7 @@ def print_calibrations(result: dict[str, Any]) -> None:
         before, after = s["calibrated"]["before"], s["calibrated"]["after"]
         cells = [f"{before[key]:.4f}, {after[key]:.4f}" for key in ("nll", "ece", "brier")]
         table.add_row(name, f"{s['calibrated']['temperature']:.3f}", *cells)
-    Console().print(table)
+    print_table(table)
 
 
 def print_per_class(result: dict[str, Any]) -> None:
@@ -57,7 +59,7 @@ def print_per_class(result: dict[str, Any]) -> None:
     for row in result["predictors"][result["deployed"]]["per_class"]:
         percents = ["-" if row[key] is None else f"{row[key]:.2f}" for key in ("error", "false")]
         table.add_row(escape(row["class"]), f"{row['images']:,}", *percents, escape(row["taken_for"] or "-"))
-    Console().print(table)
+    print_table(table)
 
 
 def print_costs(costs: dict[str, dict[str, Any]]) -> None:
@@ -87,7 +89,7 @@ def print_costs(costs: dict[str, dict[str, Any]]) -> None:
             cells.append(f"{latency:.2f} ms ({latency / base['latency_ms']:.2f})")
             cells.append(f"{rate:,.0f}/s ({rate / base['images_per_second']:.2f})")
         table.add_row(name, *cells)
-    Console().print(table)
+    print_table(table)
 
 
 def describe_methods() -> dict[str, Any]:
@@ -112,7 +114,7 @@ def print_methods(found: dict[str, Any]) -> None:
     for name, entry in found.items():
         options = ", ".join(f"{option}={value}" for option, value in entry["options"].items())
         table.add_row(f"[bold]{name}[/]\n{entry['trains']}", entry["summary"], options)
-    Console().print(table)
+    Console().print(table)  # long sentences, to be wrapped
 
 
 def describe_models() -> dict[str, Any]:
@@ -136,7 +138,7 @@ def print_models(found: dict[str, Any]) -> None:
     for name, entry in found.items():
         counts = [f"{count:,}" for count in entry["parameters"].values()]
         table.add_row(name, *counts, entry["cut"])
-    Console().print(table)
+    print_table(table)
 
 
 def print_cuts(found: dict[str, Any]) -> None:
@@ -165,7 +167,7 @@ def print_cuts(found: dict[str, Any]) -> None:
         costs = [f"{value:.2f}" for value in cut["training_costs"].values()]
         name = f"{cut['name']} (default)" if default else cut["name"]
         table.add_row(name, *(f"{count:,}" for count in counts), *costs, style="bold" if default else None)
-    Console().print(table)
+    print_table(table)
 
 
 def print_data(found: dict[str, Any]) -> None:
@@ -180,7 +182,7 @@ def print_data(found: dict[str, Any]) -> None:
         table.add_row(escape(name), *(f"{found['per_class'][split].get(name, 0):,}" for split in splits))
     table.add_section()
     table.add_row("all", *(f"{found['images'][split]:,}" for split in splits), style="bold")
-    console.print(table)
+    print_table(table, console)
     sizes = ", ".join(f"{kind} {width}x{height}" for kind, (width, height) in found["sizes"].items())
     lines = [f"sizes: {sizes}", f"bad files: {len(found['bad'])}"]
     lines += [f"  {name}: {reason}" for name, reason in found["bad"].items()]
