@@ -35,6 +35,7 @@ def metadata(model: str, classes: int, shape: tuple[int, ...], **more: object) -
         "channels": channels,
         "size": size,
         "resize": max(size),
+        "filter": "bilinear",
         "mean": [0.5] * channels,
         "std": [0.25] * channels,
     }

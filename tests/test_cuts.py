@@ -111,6 +111,15 @@ def test_windows_and_attention_are_counted() -> None:
     assert found == {"qkv": 64 * 4 * 12, "attention": projections, "fc": 40}
 
 
+class Pair(nn.Linear):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        return super().forward(x), None
+
+
+def test_a_layer_that_gives_something_else_is_not_counted() -> None:
+    assert macs(nn.Sequential(nn.Linear(4, 4), Pair(4, 4)), (4,)) == 16
+
+
 def test_costs_are_those_of_the_specification() -> None:
     """At a trunk of two thirds of the work: ONE 1.7, DML 3, PCL 4, on one view 2.2."""
     cuts = list_cuts(models.factory("resnet32", 10, 3)(), torch.randn(1, 3, 32, 32))

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from coterie.data.cifar import Cifar, cifar10, cifar100
 from coterie.data.unpickle import unpickle
+from coterie.deploy.images import prepare
 from coterie.errors import InputError
 
 from .conftest import refused, shared_data
@@ -93,6 +94,11 @@ def test_both_layouts_read_alike_and_from_their_parent_or_themselves(tmp_path, l
     small.load()
     assert small.shape == (3, 16, 16) and small.padding == 2
     assert small.views(np.arange(3), 2, 0, 0)[0][1].shape == (3, 3, 16, 16)
+    # A picture of the original size is prepared for deployment as training has seen it.
+    whole = tiny(root=str(tmp_path))
+    whole.load()
+    prepared = [prepare(whole.original(i, "test"), small.preprocessing()) for i in range(whole.test_size)]
+    assert torch.equal(torch.stack(prepared), next(small.test_batches(100))[0])
 
 
 @pytest.mark.parametrize("layout", ["binary", "python"])

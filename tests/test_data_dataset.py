@@ -191,8 +191,9 @@ def test_odd_items_are_skipped_and_leave_the_contact_sheet_whole(monkeypatch, ca
         ([({"image": 1}, 0)] * 3, r"gives no images \(dict is no image\): its items must be \(image, label\)"),
         ([(np.zeros((8, 8, 3), np.float32), 0)], r"\(ndarray of float32 and shape \(8, 8, 3\) is no image\)"),
         ([(torch.zeros(8, 8), 0)], r"gives no images \(a tensor of torch.float32 and shape \(8, 8\)"),
-        ([(image(), "cat")], "has the label cat: labels must be the numbers of classes"),
+        ([(image(), "cat")], "has the label 'cat': labels must be the numbers of classes"),
         ([(image(), torch.tensor([0, 1]))], r"has the label tensor\(\[0, 1\]\): labels must be"),
+        ([(image(), 1e30)], "has the label 1e\\+30: labels must be the numbers"),
         ([(image(), 0.7)], "has the label 0.7: labels must be the numbers"),
     ],
 )

@@ -91,6 +91,8 @@ def test_kinds_of_images_become_the_same_rgb(tmp_path):
 
 
 def test_pixels_of_unknown_range_are_refused_not_black(tmp_path):
+    (tmp_path / "deep.ppm").write_bytes(b"P5 2 2 65535\n" + b"\x80\x00" * 4)  # 16 bits, which Pillow has in 32
+    assert (np.asarray(decode(tmp_path / "deep.ppm")) == 128).all()
     for name, values in (("f.tif", np.full((4, 4), 0.5, np.float32)), ("i.tif", np.full((4, 4), 200, np.int32))):
         Image.fromarray(values).save(tmp_path / name)
         with pytest.raises(Unreadable, match="32 bits a pixel, whose range is not known"):
@@ -104,6 +106,8 @@ def test_links_to_folders_are_followed_but_not_in_a_circle(tree, tmp_path):
     picture(1).save(away / "z.png")
     (tree / "train" / "a cat" / "more").symlink_to(away)
     (away / "circle").symlink_to(tree / "train" / "a cat")
+    (away / "everything").symlink_to(tree / "train")  # else dogs would be cats
+    (tree / "train" / "a cat" / "again").symlink_to(away)  # each picture once
     assert len(scan(tree / "train").files) == count + 1
 
 

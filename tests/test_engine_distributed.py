@@ -20,8 +20,9 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from coterie import methods
-from coterie.distributed import World, join, synchronise_batch_norm
-from coterie.errors import InputError
+from coterie.data.folder import folder
+from coterie.distributed import World, _sendable, join, synchronise_batch_norm
+from coterie.errors import Failure, InputError
 from coterie.evaluate import evaluate
 from coterie.methods import Method
 from coterie.models import factory
@@ -60,6 +61,28 @@ def test_every_image_in_one_piece() -> None:
 def _names() -> list[str]:
     """Every method whose batches may be cut up, so new ones join by themselves; KD needs a teacher."""
     return [name for name, method in methods.available().items() if name != "KD" and not method.couples_batch]
+
+
+class _Holding(Exception):
+    """As libraries raise them: made from two things, holding what cannot be sent."""
+
+    def __init__(self, what: str, file: Any) -> None:
+        super().__init__(what)
+        self.file = file
+
+
+def test_an_error_that_cannot_be_sent_is_told_all_the_same() -> None:
+    with Path(__file__).open() as file:
+        told = _sendable(_Holding("no such project", file))
+    assert isinstance(told, Failure) and str(told) == "_Holding: no such project"
+    kept = InputError("as it is")
+    assert _sendable(kept) is kept
+
+
+def test_readers_are_divided_among_the_processes_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.data.loaded.cores", lambda: 8)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert folder("nowhere").workers == 2
 
 
 def _gradients(world: World, name: str, accumulate: int = 1, unused: bool = False) -> dict[str, Any]:

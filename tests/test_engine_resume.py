@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -277,6 +278,17 @@ def test_failing_fsync(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPa
                 train(recipe(), out)
         train(recipe(), out)
         assert same(outcome(out), outcome(whole))
+
+
+def test_a_place_without_locks_is_told_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("coterie.run.fcntl.lockf", no_locks)
+    train(recipe(epochs=1), tmp_path / "out")
+    assert "cannot be locked (No locks available)" in capsys.readouterr().err
 
 
 def test_two_writers(tmp_path: Path) -> None:

@@ -238,6 +238,7 @@ def test_only_selects_by_all_its_words() -> None:
     for ten in ("cifar-10", "cifar10"):  # not found in cifar100
         assert {cell.setting.beside[0] for cell in select(found, f"{ten}; {ten}, pcl,")} == {"CIFAR-10"}
     assert {cell.jobs[0].options["model"] for cell in select(found, "resnet")} > {"resnet32", "resnet110"}
+    assert {cell.setting.beside[0] for cell in select(found, "10")} == {"CIFAR-10"}
     with pytest.raises(InputError, match="',' matches nothing"):
         select(found, ",")
     assert {cell.jobs[0].options["model"] for cell in select(found, "wrn20_8")} == {"wrn20_8"}

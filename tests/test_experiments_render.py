@@ -348,7 +348,6 @@ def test_a_pause_is_no_cost(tmp_path: Path) -> None:
         kept = [json.loads(line) for line in file.read_text().splitlines()[9::10]]
         for number, record in enumerate(kept):
             record["time"]["train"] = slow if number % 2 else (40.0 if job is other.jobs[0] else 10.0)
-        file.write_text("".join(json.dumps(record) + "\n" for record in kept))
         kept[0]["time"] = {}  # a stretch of which the time is not known tells nothing
         file.write_text("".join(json.dumps(record) + "\n" for record in kept))
     found = lines("table1", [cell, other], cells("table1", MINI, 1), tmp_path)

@@ -217,6 +217,25 @@ def test_int8_that_ruins_the_network_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_one_onnx_file_cannot_hold_is_refused(
+    pcl_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.deploy.formats.LARGEST_ONNX", 1000)
+    with pytest.raises(InputError, match="too large for one ONNX file: take --format pt2"):
+        export(pcl_run, "onnx", output=tmp_path / "large.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_class_names_that_are_no_text_are_made_so(
+    pcl_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, method, epochs = restored(pcl_run)
+    recipe.data.classes = ["cat\n", "caf\udce9", *recipe.data.classes[2:]]  # lines of a file; a Latin-1 folder
+    monkeypatch.setattr("coterie.export.restored", lambda directory: (recipe, method, epochs))
+    done = export(pcl_run, "safetensors", output=tmp_path / "s.safetensors")
+    assert load(done.file).metadata.classes[:3] == ["cat", "caf?", "2"]
+
+
 def test_other_image_sizes(pcl_run: Path, tmp_path: Path) -> None:
     done = export(pcl_run, "pt2", output=tmp_path / "large.pt2", size=16)
     loaded = load(done.file)

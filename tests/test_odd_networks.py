@@ -94,10 +94,9 @@ class Masked(Plain):
 class Frozen(TinyNet):
     """Keeps the first batch-norm out of training, as is usual for pretrained trunks."""
 
-    def train(self, mode: bool = True) -> Frozen:
+    def train(self, mode: bool = True) -> None:  # type: ignore[override]  # as many write it
         super().train(mode)
         self.stage1[1].eval()
-        return self
 
 
 class Loads(Plain):
@@ -115,6 +114,39 @@ class Dropped(Loads):
     def __init__(self, num_classes: int = 10) -> None:
         super().__init__(num_classes)
         self.a = nn.Sequential(self.a, nn.Dropout(0.5))  # type: ignore[assignment]
+
+
+class Functional(Loads):
+    """Dropout that is no module."""
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(super().hidden(x), 0.5, self.training)
+
+
+class Table(Plain):
+    """Computes a table once, at its first call, and keeps a layer that never runs, tied to the trunk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: Tensor | None = None
+        self.idle = nn.Linear(16, 16)
+        self.idle.weight = self.b.weight
+
+    def hidden(self, x: Tensor) -> Tensor:
+        if self.kept is None:
+            self.kept = self.a(torch.ones(1, 64))
+        return super().hidden(x) + self.kept.detach()
+
+
+class Growing(Plain):
+    """A factory that makes other networks at other times."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        Growing.made += 1
+        self.b = nn.Sequential(*(nn.Linear(16, 16) for _ in range(Growing.made)))  # type: ignore[assignment]
 
 
 class Extra(Plain):
@@ -153,8 +185,26 @@ def test_outputs_in_training_are_looked_at_too() -> None:
 
 def test_a_feature_kept_by_a_hook_of_the_network_is_noticed() -> None:
     PeerNet(Hooked, 2, None, IMAGES)  # whole networks may
-    with pytest.raises(InputError, match="Cut at 'c', peer 2"):
+    with pytest.raises(
+        InputError, match="peer 2 fails on a second batch of images: RuntimeError: The size of ten"
+    ):
         PeerNet(Hooked, 2, "c", IMAGES)
+
+
+def test_what_is_odd_but_harmless_is_allowed() -> None:
+    net = PeerNet(Table, 2, "c", IMAGES)
+    assert net.peers[1].b is net.peers[0].b
+
+
+def test_a_factory_of_different_networks_is_refused() -> None:
+    with pytest.raises(InputError, match="makes networks of different structure: 'b' is not always the same"):
+        PeerNet(Growing, 2, "c", IMAGES)
+
+
+def test_a_deployed_network_carries_no_marks_of_our_hooks() -> None:
+    student = coterie.PCL(PeerNet(TinyNet, 2, "stage3", torch.randn(2, 3, 8, 8)), beta=0.5).deploy()
+    for part in student.modules():
+        assert not part._forward_pre_hooks_with_kwargs and not part._forward_hooks_with_kwargs
 
 
 def test_modules_called_by_keyword_are_tapped() -> None:
@@ -196,6 +246,9 @@ def test_batch_norm_that_the_network_freezes_is_frozen_in_its_average() -> None:
         ("Loads", "KDCL", {"data.augment": []}, True),
         ("Dropped", "KDCL", {"data.augment": []}, False),
         ("Dropped", "CL", {}, True),  # what is dropped in the trunk is the same for all
+        ("Functional", "DML", {}, False),
+        ("Loads", "ONE", {}, False),  # its gate tells the peers apart
+        ("Loads", "OKDDip", {}, True),
         ("Plain", "DML", {}, False),
     ],
 )
@@ -203,7 +256,7 @@ def test_whether_peers_would_stay_equal_is_seen_in_their_weights(
     name: str, method: str, more: dict[str, Any], stays: bool
 ) -> None:
     options: dict[str, Any] = {"model": f"{__name__}:{name}", "data": "digits", "method": method, **more}
-    if method == "CL":
+    if method not in ("DML", "KDCL"):
         options["cut"] = "c"
     if "data.augment" in options:
         options["data"] = {"class_path": "digits", "init_args": {"augment": options.pop("data.augment")}}

@@ -283,7 +283,8 @@ class Bytes(Floats):
 def test_what_a_dataset_says_of_its_preparation(tmp_path: Path) -> None:
     told = dataset("tests.test_predict.Bytes", workers=0)
     told.load()
-    expected = {"channels": 3, "size": [8, 6], "resize": None, "mean": [0.5] * 3, "std": [0.25] * 3}
+    expected = {"channels": 3, "size": [8, 6], "resize": None, "filter": "bilinear"}
+    expected |= {"mean": [0.5] * 3, "std": [0.25] * 3}
     assert told.preprocessing() == expected
     own = dataset("tests.test_predict.Floats", workers=0)
     own.load()

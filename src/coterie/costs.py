@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,17 +19,21 @@ def parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def layer_macs(module: nn.Module, inputs: Sequence[Any], output: Any) -> int:
-    """Multiply-adds of a call of a convolution, a linear layer or attention's projections, of all images together;
-    others count nothing, as is usual. Of all images, for not every layer has them in front: windows, tokens."""
+def layer_macs(module: nn.Module, args: Sequence[Any], given: Mapping[str, Any], output: Any) -> int:
+    """Multiply-adds of a call of a convolution, a linear layer or attention's projections; others count nothing.
+
+    Of all images together: not every layer has them in front, some have windows or tokens there.
+    """
+    if isinstance(module, nn.MultiheadAttention):  # it does not call its layers, so that they are not seen
+        result, *_ = output
+        named = [given.get(name) for name in ("query", "key", "value")]
+        tokens = [x.numel() for x in (*args[:3], *named, result) if isinstance(x, Tensor)]
+        return int(module.embed_dim * sum(tokens))
+    if not isinstance(output, Tensor):
+        return 0
     if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
         return int(module.weight[0].numel() * output.numel())
-    if isinstance(module, nn.Linear):
-        return int(module.in_features * output.numel())
-    if isinstance(module, nn.MultiheadAttention):  # it does not call its layers, so that they are not seen
-        tokens = sum(x.numel() for x in inputs[:3]) + output[0].numel()  # query, key, value; and the result
-        return int(module.embed_dim * tokens)
-    return 0
+    return int(module.in_features * output.numel()) if isinstance(module, nn.Linear) else 0
 
 
 def macs(module: nn.Module, shape: tuple[int, ...]) -> int:
@@ -44,7 +48,7 @@ def macs_by_layer(module: nn.Module, image: Tensor) -> dict[str, int]:
     counted: dict[str, int] = {}
 
     def count(name: str, layer: nn.Module, args: Any, given: dict[str, Any], output: Any) -> None:
-        if macs := layer_macs(layer, [*args, *given.values()], output) // len(image):
+        if macs := layer_macs(layer, args, given, output) // len(image):
             counted[name] = counted.get(name, 0) + macs
 
     handles = [
@@ -70,7 +74,7 @@ def training_macs(method: nn.Module, shape: tuple[int, ...], views: int, classes
 
     def count(layer: nn.Module, args: Any, given: dict[str, Any], output: Any) -> None:
         nonlocal counted
-        if macs := layer_macs(layer, [*args, *given.values()], output):
+        if macs := layer_macs(layer, args, given, output):
             first = output if isinstance(output, Tensor) else output[0]
             counted += (3 if first.requires_grad else 1) * macs / batch
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -122,8 +123,11 @@ class Trace:
             raise _BadCut("nothing with parameters runs before it")
         if not branch_parameters(self.model, split):
             raise _BadCut("nothing with parameters is left after it")
-        if tied := _tied(self.model, split):
-            raise _BadCut(f"'{tied}' is tied to a weight before it")
+        for homes in self._tied:
+            before = [_is_before(home, split) for home, _ in homes]
+            if any(before) and not all(before):
+                home, name = homes[before.index(False)]
+                raise _BadCut(f"'{home}.{name}' is tied to a weight before it")
         return split
 
     def _before(self, owner: str, cut: str, border: int, shared: list[str]) -> None:
@@ -145,6 +149,16 @@ class Trace:
                     self._before(name, cut, border, shared)
                 elif any(True for _ in module.parameters()):
                     raise _BadCut(f"'{name}', which has parameters, runs both before and after it")
+
+    @cached_property
+    def _tied(self) -> list[list[tuple[str, str]]]:
+        """Of each weight that several modules have which run: these modules, and its name there."""
+        homes: dict[int, list[tuple[str, str]]] = {}
+        for module in (name for name in self.modules if name in self.spans):
+            for name, p in self.modules[module]._parameters.items():
+                if p is not None:
+                    homes.setdefault(id(p), []).append((module, name))
+        return [found for found in homes.values() if len(found) > 1]
 
     def _called_parts(self, name: str) -> list[str]:
         if name in self.calls:
@@ -210,13 +224,8 @@ def shared_parameters(model: nn.Module, split: Split) -> list[nn.Parameter]:
     return list({id(p): p for p in (*owned, *inside) if p is not None}.values())
 
 
-def _tied(model: nn.Module, split: Split) -> str | None:
-    """A parameter of the branch's modules that is one of the trunk's as well."""
-    before = {part for name in split.modules for part in model.get_submodule(name).modules()}
-    before |= {model.get_submodule(name) for name in split.owners}
-    shared = set(map(id, shared_parameters(model, split)))
-    after = ((name, part) for name, part in model.named_modules() if part not in before)
-    return next((f"{n}.{k}" for n, part in after for k, p in part._parameters.items() if id(p) in shared), None)
+def _is_before(name: str, split: Split) -> bool:
+    return name in split.owners or any(name == part or name.startswith(f"{part}.") for part in split.modules)
 
 
 def _ancestors(name: str) -> list[str]:

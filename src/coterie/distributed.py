@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import os
+import pickle
 import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,8 +21,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from .data import Data
-from .errors import InputError
+from .errors import Failure, InputError, reason
 from .methods import Method
+from .methods.method import tried
 
 T = TypeVar("T")
 
@@ -86,7 +87,7 @@ class World:
             try:
                 answer[0] = job()
             except Exception as error:
-                answer[1] = error
+                answer[1] = _sendable(error)
         if self.control is not None:
             dist.broadcast_object_list(answer, src=0, group=self.control)
         if answer[1] is not None:
@@ -121,12 +122,8 @@ class World:
         )
 
     def _has_unused(self, method: Method, data: Data) -> bool:
-        """Whether some parameter gets no gradient, so that nobody must wait for it; tried on a copy."""
-        views, labels = data.views(np.arange(2), method.views, 0, 0)
-        views = [view.to(self.device) for view in views]
-        trial = copy.deepcopy(method)
-        trial(views if len(views) > 1 else views[0], labels.to(self.device), 0)["loss"].backward()
-        return any(p.requires_grad and p.grad is None for p in trial.parameters())
+        """Whether some parameter gets no gradient, so that nobody must wait for it."""
+        return any(p.requires_grad and p.grad is None for p in tried(method, data).parameters())
 
     def exchange(self, forward: nn.Module, now: bool) -> AbstractContextManager[None]:
         """Gradients are exchanged in the last backward pass of a step only."""
@@ -141,6 +138,15 @@ class World:
                 dist.broadcast(buffer, src=0)
 
 
+def _sendable(error: Exception) -> Exception:
+    """The same, or what it says, if other processes cannot be told it: it may hold a file or a connection."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return Failure(f"{type(error).__name__}: {reason(error)}")
+    return error
+
+
 @contextmanager
 def join(device: torch.device) -> Iterator[World]:
     """Be one of the processes that torchrun started, or alone."""
@@ -149,7 +155,9 @@ def join(device: torch.device) -> Iterator[World]:
         yield World(device)
         return
     if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        device, there = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))), torch.cuda.device_count()
+        if device.index >= there:
+            raise InputError(f"torchrun has started more processes than there are GPUs here ({there}).")
         torch.cuda.set_device(device)
     store, rank, size = next(rendezvous("env://"))
     if os.environ.get("LOCAL_WORLD_SIZE") == str(size):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import Failure
@@ -27,13 +27,15 @@ def replacing(file: Path, keep: Path | None = None) -> Iterator[Path]:
             "mend that, and the same command continues."
         ) from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
 
 
 def write(file: Path, content: str | bytes) -> None:
     """Replace a file in one step."""
     with replacing(file) as part:
-        part.write_bytes(content.encode() if isinstance(content, str) else content)
+        # Names of files of strangers may have what no text can: it is shown as a question mark.
+        part.write_bytes(content.encode(errors="replace") if isinstance(content, str) else content)
 
 
 def _sync(path: Path) -> None:

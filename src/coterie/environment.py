@@ -44,8 +44,8 @@ def environment(seed: int, processes: int = 1) -> dict[str, Any]:
 
 
 def _program() -> list[str]:
-    name = Path(sys.argv[0]).name
-    return ["python", name] if name.endswith(".py") and name != "__main__.py" else ["coterie"]
+    program = sys.argv[0]
+    return ["python", program] if program.endswith(".py") and Path(program).name != "__main__.py" else ["coterie"]
 
 
 def _commit(directory: Path) -> str | None:

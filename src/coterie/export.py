@@ -22,7 +22,7 @@ from .deploy.formats import Format, Loaded, WithPeers, load, need_onnx, writer
 from .deploy.metadata import Metadata, from_json
 from .deploy.quantise import IMAGES, quantise, set_metadata
 from .durable import replacing, write
-from .errors import InputError, reason, unknown, warn
+from .errors import InputError, printable, reason, unknown, warn
 from .evaluate import Scores, calibrations
 from .methods import Method
 from .methods.method import Ensemble
@@ -264,7 +264,8 @@ def _metadata(
     if len(names) > 1 and (number := re.fullmatch(r"(?:peer|mean)(\d+)", name)):
         names = [names[int(number[1]) - 1]]
     model = {"name": ",".join(names), "options": recipe.model_options}
-    return Metadata(name, model, preprocessing, list(data.classes), ensemble, scores=scores, provenance=provenance)
+    classes = [printable(label.strip()) for label in data.classes]  # they may be lines of a file, or folders
+    return Metadata(name, model, preprocessing, classes, ensemble, scores=scores, provenance=provenance)
 
 
 @contextlib.contextmanager

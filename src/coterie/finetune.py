@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .data import Data
 from .errors import InputError
+from .methods.method import Method, tried
 from .peers import PeerNet
 
 
@@ -34,31 +35,22 @@ def start_equal(net: PeerNet, file: Path | None = None, noise: float = 0.0) -> N
                 p.add_(noise * p.std() * torch.randn_like(p))
 
 
-def equal(net: PeerNet) -> bool:
-    """Whether the first two peers have the same weights, branch for branch."""
-    first, *others = (peer.state_dict() for peer in net.peers)
-    return all(
-        first.keys() == other.keys()
-        and all(w.shape == first[name].shape and torch.equal(w, first[name]) for name, w in other.items())
-        for other in others[:1]
-    )
+def stay_equal(method: Method, data: Data) -> bool:
+    """Whether nothing would make peers differ that start equal: not their views, dropout, or what is beside them.
 
-
-def stay_equal(net: PeerNet, views: int, data: Data) -> bool:
-    """Whether nothing would make peers differ: not their weights, their views of the images, or dropout."""
-    if net.size == 1 or not equal(net):
+    A step is tried: the last two peers, no leader being among them, get the same gradients or not.
+    """
+    peers = method.net.peers[-2:]
+    if len(peers) < 2 or not _same(*(list(peer.state_dict().values()) for peer in peers)):
         return False
-    own_views = views == net.size
-    if own_views:
-        images = np.arange(min(16, data.train_size))
-        first, second = data.views(images, 2, seed=0, epoch=0)[0]
-        if not torch.equal(first, second):
-            return False
-    # One view goes through the trunk once: what is dropped there is the same for all.
-    once = net.split.modules if net.split is not None and not own_views else ()
-    shared = {part for name in once for part in net.peers[0].get_submodule(name).modules()}
-    found = [part for part in net.modules() if "drop" in type(part).__name__.lower() and part not in shared]
-    return not any(getattr(part, name, 0) for part in found for name in ("p", "drop_prob"))
+    return _same(*([p.grad for p in peer.parameters()] for peer in tried(method, data).net.peers[-2:]))
+
+
+def _same(one: Sequence[Tensor | None], two: Sequence[Tensor | None]) -> bool:
+    return len(one) == len(two) and all(
+        a is b or (a is not None and b is not None and a.shape == b.shape and torch.equal(a, b))
+        for a, b in zip(one, two, strict=True)
+    )
 
 
 def _read(file: Path) -> dict[str, Tensor]:

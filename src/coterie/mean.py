@@ -39,6 +39,7 @@ class MeanPeers(nn.Module):
         self.beta = beta
         self.batch_norm = batch_norm
         self.step = 0
+        self._names = self._sorted_out()
         self.train()
 
     def train(self, mode: bool = True) -> MeanPeers:
@@ -53,37 +54,34 @@ class MeanPeers(nn.Module):
         """theta_mean <- phi(g) theta_mean + (1 - phi(g)) theta, after optimiser step g (Eq. 7)."""
         self.step += 1
         weight = 1.0 - phi(self.step, self.beta)
-        names, means = zip(*self._averaged(), strict=True)
-        current = dict(source.named_parameters(remove_duplicate=False))
-        current |= dict(source.named_buffers(remove_duplicate=False))  # type: ignore[arg-type]
-        torch._foreach_lerp_(means, [current[name] for name in names], weight)
-        for name, mean in self._copied():
-            mean.copy_(current[name])
+        averaged, copied = self._names
+        means, current = _tensors(self.average), _tensors(source)
+        torch._foreach_lerp_([means[n] for n in averaged], [current[n] for n in averaged], weight)
+        for name in copied:
+            means[name].copy_(current[name])
 
-    def _averaged(self) -> list[tuple[str, torch.Tensor]]:
-        found: list[tuple[str, torch.Tensor]] = list(self.average.named_parameters())
-        if self.batch_norm == "average":
-            own = self._statistics()
-            found += [(n, b) for n, b in self.average.named_buffers() if n in own and b.is_floating_point()]
-        return found
-
-    def _copied(self) -> list[tuple[str, torch.Tensor]]:
-        """Buffers that are neither averaged nor the copy's own: masks, tables, counts."""
-        own, averages = self._statistics(), self.batch_norm == "average"
-        buffers = self.average.named_buffers()
-        return [(n, b) for n, b in buffers if n not in own or (averages and not b.is_floating_point())]
-
-    def _statistics(self) -> set[str]:
-        """The names of all buffers of batch-norm layers."""
-        return {
+    def _sorted_out(self) -> tuple[list[str], list[str]]:
+        """Names of what is averaged, and of buffers that are neither that nor the copy's own: masks, tables."""
+        averages = self.batch_norm == "average"
+        statistics = {
             f"{prefix}.{n}"
             for prefix, module in self.average.named_modules()
             if isinstance(module, _BatchNorm)
             for n, _ in module.named_buffers()
         }
+        floats = [
+            n for n, b in self.average.named_buffers() if averages and b.is_floating_point() and n in statistics
+        ]
+        copied = [n for n, _ in self.average.named_buffers() if n not in (statistics if not averages else floats)]
+        return [n for n, _ in self.average.named_parameters()] + floats, copied
 
     def get_extra_state(self) -> dict[str, int]:
         return {"step": self.step}
 
     def set_extra_state(self, state: Any) -> None:
         self.step = int(state["step"])
+
+
+def _tensors(module: nn.Module) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    return found | dict(module.named_buffers(remove_duplicate=False))

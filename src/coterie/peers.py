@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any
@@ -166,21 +167,24 @@ class PeerNet(nn.Module):
     def _check(self, example: Tensor) -> dict[str, tuple[torch.Size | None, ...]]:
         """Assert that peers sharing one trunk run give exactly what each gives alone; learn the shapes.
 
-        Not on the images of the dry run, and on more of them: what a network has kept from there would show.
+        On one image more than in the dry run, and in another order: what a network has kept from there would show.
         """
-        images = torch.cat([example.flip(0), example])
+        images = torch.cat([example, example[:1]]).flip(0)
         given = images.clone()
         alone: list[Tensor] = []
+        ran: list[set[str]] = []
         where = f"Cut at '{self.split.cut}', peer" if self.split else "Peer"
         try:
             with evaluating(self):
                 for peer in self.peers:
-                    if self._trunk is not None and (idle := self._trunk.idle(peer, images)):
+                    with self._trunk.watched() if self._trunk is not None else _nothing_shared() as names:
+                        alone.append(peer(given))
+                    ran.append(names)
+                    if idle := min(ran[0] - names, default=None):
                         raise InputError(
-                            f"{where} {len(alone) + 1} runs a '{idle}' of its own instead of the shared one: keep "
+                            f"{where} {len(alone)} runs a '{idle}' of its own instead of the shared one: keep "
                             "submodules in an nn.ModuleList or nn.Sequential, not in a list of Python's."
                         )
-                    alone.append(peer(given))
                     self._changes_input |= not torch.equal(given, images)
                     given = images.clone()
                 together = self(given)
@@ -204,6 +208,10 @@ class PeerNet(nn.Module):
         }
 
 
+def _nothing_shared() -> AbstractContextManager[set[str]]:
+    return nullcontext(set())
+
+
 def standalone(peer: nn.Module) -> nn.Module:
     """A peer as a network of its own: a copy in evaluation mode, without the taps of its PeerNet.
 
@@ -212,9 +220,12 @@ def standalone(peer: nn.Module) -> nn.Module:
     network = copy.deepcopy(peer).eval()
     network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     for module in network.modules():
-        for hooks in (module._forward_hooks, module._forward_pre_hooks):
+        for hooks, marks in (
+            (module._forward_hooks, module._forward_hooks_with_kwargs),
+            (module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs),
+        ):
             for key in [k for k, hook in hooks.items() if isinstance(hook, Tap)]:
-                del hooks[key]
+                del hooks[key], marks[key]
     return network
 
 
@@ -245,26 +256,31 @@ def example_for(model: nn.Module, shape: tuple[int, int, int] | None = None) -> 
 
 def trace_logits(model: nn.Module, example: Tensor) -> Trace:
     """The dry run of a network, refused if that fails or if anything but logits comes out, also in training."""
-    mode = ""
     try:
         trace = Trace(model, example)
-        mode = " in training"
-        with trying(model, example) as images:
-            output = model.train()(images)
     except Exception as error:  # whatever a user's forward may raise
         size = "x".join(map(str, example.shape[1:]))
         raise InputError(
-            f"{type(model).__name__} fails{mode} on a batch of {size} images: "
-            f"{type(error).__name__}: {reason(error)}"
+            f"{type(model).__name__} fails on a batch of {size} images: {type(error).__name__}: {reason(error)}"
         ) from error
-    for came, expected, when in ((trace.output, example, ""), (output, images, " in training")):
-        if not isinstance(came, Tensor) or came.dim() != 2 or len(came) != len(expected):
-            kind = f"a tensor of shape {tuple(came.shape)}" if isinstance(came, Tensor) else _kind(came)
-            raise InputError(
-                f"{type(model).__name__} must return logits of shape (batch, classes), but gave {kind}{when}: "
-                "wrap it in a module whose forward returns the logits alone."
-            )
+    _check_logits(model, trace.output, example)
+    with trying(model, example) as (trained, images):
+        trained.train()
+        try:
+            output = trained(images)
+        except Exception:  # it may want a device or processes that it does not have yet
+            return trace
+    _check_logits(model, output, images, " in training")
     return trace
+
+
+def _check_logits(model: nn.Module, output: Any, images: Tensor, when: str = "") -> None:
+    if not isinstance(output, Tensor) or output.dim() != 2 or len(output) != len(images):
+        came = f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else _kind(output)
+        raise InputError(
+            f"{type(model).__name__} must return logits of shape (batch, classes), but gave {came}{when}: "
+            "wrap it in a module whose forward returns the logits alone."
+        )
 
 
 def _kind(output: Any) -> str:
@@ -292,9 +308,12 @@ def _reinitialise(model: nn.Module, split: Split | None) -> None:
 
 def _warn_of_equal_weights(models: list[nn.Module], split: Split | None) -> None:
     """Weights that no layer knows how to draw anew are the same in all peers."""
-    shared = set(map(id, shared_parameters(models[0], split))) if split else set()
-    own = [(name, p) for name, p in models[0].named_parameters() if id(p) not in shared and p.dim() > 1]
-    equal = [name for model in models[1:2] for name, p in own if torch.equal(p, model.get_parameter(name))]
+    if len(models) == 1:
+        return
+    first, second = models[:2]
+    shared = set(map(id, shared_parameters(first, split))) if split else set()
+    own = [(name, p) for name, p in first.named_parameters() if id(p) not in shared and p.dim() > 1]
+    equal = [name for name, p in own if torch.equal(p, second.get_parameter(name))]
     if equal:
         more = f" and {len(equal) - 3} more" if len(equal) > 3 else ""
         warn(
@@ -305,17 +324,18 @@ def _warn_of_equal_weights(models: list[nn.Module], split: Split | None) -> None
 
 def _share(first: nn.Module, other: nn.Module, split: Split) -> None:
     """Give `other` the very modules, parameters and buffers that `first` has before the cut."""
-    twins = {
-        id(theirs): mine
-        for name in split.modules
-        for mine, theirs in zip(
-            first.get_submodule(name).modules(), other.get_submodule(name).modules(), strict=True
-        )
-    }
+    twins: dict[int, nn.Module] = {}
+    for name in split.modules:
+        mine, theirs = (list(model.get_submodule(name).modules()) for model in (first, other))
+        if len(mine) != len(theirs):
+            raise InputError(
+                f"The factory makes networks of different structure: '{name}' is not always the same."
+            )
+        twins |= zip(map(id, theirs), mine, strict=True)
     for module in list(other.modules()):
-        for child, theirs in module._modules.items():  # by what they are: a module may have several names
-            module._modules[child] = twins.get(id(theirs), theirs)
+        for child, part in module._modules.items():  # by what they are: a module may have several names
+            module._modules[child] = twins.get(id(part), part)
     for name in split.owners:
-        mine, theirs = first.get_submodule(name), other.get_submodule(name)
-        theirs._parameters.update(mine._parameters)
-        theirs._buffers.update(mine._buffers)
+        owner, copy_ = first.get_submodule(name), other.get_submodule(name)
+        copy_._parameters.update(owner._parameters)
+        copy_._buffers.update(owner._buffers)

@@ -48,7 +48,12 @@ def predict(loaded: Loaded, names: Iterable[str], top: int = 5, batch: int = 64)
     if top < 1 or batch < 1:
         raise InputError("--top and --batch must be at least 1.")
     preparation = loaded.metadata.input
-    if preparation["mean"] is None or preparation["channels"] not in (1, 3):
+    if preparation["channels"] not in (1, 3):
+        raise InputError(
+            f"Its input has {preparation['channels']} channels, which no picture file is known to have: call the "
+            "network in its own runtime."
+        )
+    if preparation["mean"] is None:
         raise InputError(
             "The file cannot say how a picture becomes its input, for the data set it was trained on made its "
             "tensors itself: prepare them the same way and call the network in its own runtime."

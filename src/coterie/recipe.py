@@ -162,7 +162,7 @@ class Recipe:
         scaled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
         scaled = {k: v for k, v in scaled.items() if k in options and k not in self.method_given}
         method = self.method(net, **scaled)
-        if fresh and stay_equal(net, method.views, self.data):
+        if fresh and stay_equal(method, self.data):
             raise InputError(
                 f"Peers that start from the same weights and see the same views would stay equal: "
                 f"{self.method_class.__name__} needs --branch_noise, such as 0.05."

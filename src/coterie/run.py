@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from .checkpoint import Checkpoints
 from .data.inspect import contact_sheet
 from .durable import write
 from .environment import environment
-from .errors import InputError, reason
+from .errors import InputError, reason, warn
 from .methods import Method
 from .recipe import FREE, Recipe, from_file
 from .track import Tracker, need, tracker
@@ -54,8 +55,10 @@ class Run:
         try:
             # A record lock: it goes with the process, however that ends, and no forked worker keeps it.
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"Another process is training in {self.path}: choose another --out.") from None
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise InputError(f"Another process is training in {self.path}: choose another --out.") from None
+            warn(f"{self.path} cannot be locked ({error.strerror}): see to it that no other process trains in it.")
         if self.config.is_file():
             self._compare(recipe)
             self.same_data(recipe)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -91,18 +92,19 @@ class Trunk:
                 delattr(call.module, slot)
                 call.reset()  # no graph is kept alive
 
-    def idle(self, peer: nn.Module, images: Tensor) -> str | None:
-        """A shared module that does not run when this peer does, by its name."""
-        ran = set[nn.Module]()
+    @contextmanager
+    def watched(self) -> Iterator[set[str]]:
+        """While this lasts, the names of the shared modules that run."""
+        ran: set[str] = set()
         handles = [
-            call.module.register_forward_pre_hook(lambda module, args: ran.add(module)) for call in self.calls
+            call.module.register_forward_pre_hook(lambda module, args, name=name: ran.add(name))
+            for name, call in zip(self.names, self.calls, strict=True)
         ]
         try:
-            peer(images.clone())
+            yield ran
         finally:
             for handle in handles:
                 handle.remove()
-        return next((n for n, call in zip(self.names, self.calls, strict=True) if call.module not in ran), None)
 
     def turn(self, peer: int) -> None:
         for call in self.calls:
@@ -181,17 +183,12 @@ def scratch_buffers(*modules: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def trying(network: nn.Module, example: Tensor) -> Iterator[Tensor]:
-    """Images to try a network on, at least two, in either mode: it leaves no trace in the network or in chance."""
-    flags = [(part, part.training) for part in network.modules()]
+def trying(network: nn.Module, example: Tensor) -> Iterator[tuple[nn.Module, Tensor]]:
+    """A copy of a network, and at least two images, to try it in training: no trace is left in it or in chance."""
     images = example if len(example) > 1 else example.repeat(2, *(1,) * (example.dim() - 1))
     devices = [example.device] if example.is_cuda else []
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices), scratch_buffers(network):
-            yield images.clone()
-    finally:
-        for part, flag in flags:
-            part.training = flag
+    with torch.no_grad(), torch.random.fork_rng(devices):
+        yield copy.deepcopy(network), images.clone()
 
 
 def _changed_in_place(network: nn.Module, split: Split, example: Tensor) -> set[str]:
@@ -201,10 +198,10 @@ def _changed_in_place(network: nn.Module, split: Split, example: Tensor) -> set[
     other peers are handed. Both modes are tried: dropout in place acts only in training.
     """
     changed: set[str] = set()
-    with trying(network, example) as images:
+    with trying(network, example) as (trial, images):
         for mode in (False, True):
-            network.train(mode)
-            changed |= _changes_of_one_run(network, split, images.clone())
+            trial.train(mode)
+            changed |= _changes_of_one_run(trial, split, images.clone())
     return changed
 
 

@@ -74,5 +74,5 @@ def _image_shape(size: str) -> tuple[int, int, int]:
     if len(sides) == 1:
         sides = [3, *sides, *sides]
     if len(sides) != 3 or not 1 <= min(sides) <= max(sides) <= 4096:
-        raise InputError(f"--size is a side or CxHxW, as 224 or 3x224x224, not '{size}'.")
+        raise InputError(f"--size is a side or CxHxW, of at most 4096, as 224 or 3x224x224, not '{size}'.")
     return sides[0], sides[1], sides[2]

@@ -61,12 +61,12 @@ def _inspect(source: Any, preset: dict[str, Any], arguments: list[str]) -> None:
         """
         if min(views, images) < 1:
             raise InputError("--views and --images must be at least 1.")
+        made.load()
         try:  # before every image is read
             Path(sheet).parent.mkdir(parents=True, exist_ok=True)
             Path(sheet).open("ab").close()
         except OSError as error:
             raise InputError(f"--sheet {sheet} cannot be written ({(error.strerror or '').lower()}).") from None
-        made.load()
         found = inspect.inspect(made)
         inspect.contact_sheet(made, views, images).save(sheet, "PNG")
         found["sheet"] = sheet

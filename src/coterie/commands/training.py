@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ def train(arguments: list[str]) -> None:
     made = recipe.from_namespace(parser, config, given)
     run(made, Path(config.out), made.method_class.__name__)
     if os.environ.get("RANK", "0") == "0":  # torchrun starts many
-        print(f"{config.out}: trained; `coterie evaluate {config.out}` shows every predictor.")
+        print(f"{config.out}: trained; `coterie evaluate {shlex.quote(config.out)}` shows every predictor.")
 
 
 def evaluate(

@@ -101,6 +101,9 @@ class Cifar(InMemory):
         except OverflowError:
             raise InputError(f"{file} holds a label that is no class: fetch it again.") from None
 
+    def preprocessing(self) -> dict[str, Any]:
+        return {**super().preprocessing(), "filter": "bilinear" if self.size == 32 else "box"}
+
     def _resized(self, pixels: Pixels) -> Pixels:
         return pixels if self.size == 32 else halved(pixels)
 

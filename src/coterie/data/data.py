@@ -83,13 +83,15 @@ class Data(ABC):
         """How a picture becomes an input, for whoever deploys the network.
 
         {channels, size: [height, width], resize: the shorter side's length before a centre crop to `size` (None:
-        resize straight to `size`), mean and std: per channel, of values from 0 to 1 (None: this cannot be told)}.
+        resize straight to `size`), filter: bilinear, antialiased, or box, the average, mean and std: per channel,
+        of values from 0 to 1 (None: this cannot be told)}.
         """
         channels, height, width = self.shape
         told = len(self.mean) == len(self.std) == channels
         mean, std = (list(self.mean), list(self.std)) if told else (None, None)
         resize = height if height == width else None
-        return {"channels": channels, "size": [height, width], "resize": resize, "mean": mean, "std": std}
+        how = {"channels": channels, "size": [height, width], "resize": resize, "filter": "bilinear"}
+        return {**how, "mean": mean, "std": std}
 
     def original(self, image: int, split: Split = "train") -> Image.Image:
         """An image as it is stored, for people to look at."""

@@ -86,7 +86,7 @@ class dataset(Loaded):
     def _first(self) -> tuple[Any, tuple[Split, int]]:
         """The first training image that is one."""
         reasons = []
-        for image in range(min(100, self.train_size)):
+        for image in range(min(100, self.train_size)):  # reading may be slow
             try:
                 found = self.fetch("train", image)
                 _pixels(found[0])
@@ -210,16 +210,17 @@ def _labels(items: Any, source: str) -> Indices:
                 raise InputError(f"{source}: item {i} gives no label ({type(error).__name__}: {error}).") from None
     if not len(found):
         raise InputError(f"{source} is empty.")
+    found = found.tolist() if isinstance(found, (Tensor, np.ndarray)) else found
     return np.array([_number(label, source) for label in found], np.int64)
 
 
 def _number(label: Any, source: str) -> int:
     try:
         number = int(label)
-    except (TypeError, ValueError, RuntimeError):  # a name, a vector
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # a name, a vector
         number = None
-    if number is None or number != label:
-        raise InputError(f"{source} has the label {str(label)[:60]}: labels must be the numbers of classes.")
+    if number is None or number != label or abs(number) >= 2**63:
+        raise InputError(f"{source} has the label {repr(label)[:60]}: labels must be the numbers of classes.")
     return number
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".gif", ".tif", ".tiff"})
+Filter = Literal["bilinear", "box"]
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "GIF", "TIFF")
 
 
@@ -43,10 +45,10 @@ def decode(file: Path) -> Image.Image:
 
 def rgb(image: Image.Image) -> Image.Image:
     """Any mode of Pillow as RGB: grey, palette, CMYK, and 16 bits, which Pillow itself would clip at 255."""
-    if image.mode in ("I", "F"):
-        raise Unreadable("32 bits a pixel, whose range is not known: save it with 8 or 16")
-    if image.mode.startswith("I;16"):
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        raise Unreadable("32 bits a pixel, whose range is not known: save it with 8 or 16")
     elif image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image if image.mode == "RGB" else image.convert("RGB")
@@ -58,21 +60,27 @@ def pixels(image: Image.Image) -> Tensor:
     return torch.from_numpy(array[..., None] if array.ndim == 2 else array).permute(2, 0, 1)
 
 
-def resized(pixels: Tensor, height: int, width: int) -> Tensor:
-    """Bilinear with antialiasing, as Pillow's within a grey level, in half its time."""
+def resized(pixels: Tensor, height: int, width: int, filter: Filter = "bilinear") -> Tensor:
+    """Bilinear with antialiasing, as Pillow's within a grey level, in half its time; or box: the average.
+
+    An average that ends in .5 goes up.
+    """
     if tuple(pixels.shape[1:]) == (height, width):
         return pixels
+    if filter == "box":
+        means = torch.nn.functional.interpolate(pixels[None].float(), (height, width), mode="area")[0]
+        return (means + 0.5).floor().byte()
     batch = pixels[None].contiguous(memory_format=torch.channels_last)
     return torch.nn.functional.interpolate(batch, (height, width), mode="bilinear", antialias=True)[0]
 
 
-def centre(pixels: Tensor, short: int, height: int, width: int) -> Tensor:
+def centre(pixels: Tensor, short: int, height: int, width: int, filter: Filter = "bilinear") -> Tensor:
     """The shorter side to `short`, then the centre of height x width; torchvision's roundings."""
     pixels = _reachable(pixels)
     tall, wide = pixels.shape[1:]
     tall, wide = (int(short * tall / wide), short) if wide <= tall else (short, int(short * wide / tall))
     top, left = round((tall - height) / 2), round((wide - width) / 2)
-    return resized(pixels, tall, wide)[:, top : top + height, left : left + width].contiguous()
+    return resized(pixels, tall, wide, filter)[:, top : top + height, left : left + width].contiguous()
 
 
 def _reachable(pixels: Tensor) -> Tensor:

@@ -67,11 +67,13 @@ def _files(root: Path, folder: str) -> dict[str, str]:
     def fail(error: OSError) -> None:
         raise InputError(f"{error.filename} cannot be read ({(error.strerror or '').lower()}).")
 
-    seen: set[str] = set()
+    seen = {os.path.realpath(root)}
     for here, folders, names in os.walk(root / folder, onerror=fail, followlinks=True):
-        seen.add(os.path.realpath(here))
-        # Links to folders are followed, but not in a circle.
-        folders[:] = sorted(name for name in folders if os.path.realpath(f"{here}/{name}") not in seen)
+        if (real := os.path.realpath(here)) in seen:  # links to folders are followed, but not in a circle
+            folders.clear()
+            continue
+        seen.add(real)
+        folders.sort()
         for name in sorted(names):
             file = Path(here) / name
             if name[0] == "." or file.suffix.lower() not in SUFFIXES:

@@ -8,6 +8,7 @@ import signal
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ class Loaded(Data):
             raise InputError(f"--data.workers must be at least 0, not {workers}.")
         self.augment = Augment(("crop", "flip") if augment is None else augment, self.mean)
         self.strict = strict
-        self.workers = min(8, cores()) if workers is None else workers
+        self.workers = min(8, max(1, cores() // _trainings())) if workers is None else workers
         self._orders: list[Order] = []
         self._loader: DataLoader[Any] | None = None
         self._told: set[str] = set()
@@ -211,13 +212,26 @@ class _Desk(Dataset[Delivery]):
 
 
 def _left_to_the_parent(worker: int) -> None:
-    """Whoever stops a whole group, as `timeout` and SLURM do, must not take the workers from a run that saves."""
+    """Whoever stops a whole group, as `timeout` and SLURM do, must not take the workers from a run that saves.
+
+    The first signal is not heard; after it a SIGTERM is, with which the run ends a worker that hangs.
+    """
+
+    def listen(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
     for number in ASKED:
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, listen)
 
 
 def _images(count: int) -> str:
     return f"{count} image" + "s" * (count != 1)
+
+
+def _trainings() -> int:
+    """How many processes torchrun has started on this machine."""
+    started = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(started)) if started.isdecimal() else 1
 
 
 def cores() -> int:

@@ -89,7 +89,11 @@ def model_card(metadata: Metadata, file: str) -> str:
         steps=_steps(m),
         split=_SPLITS[m.scores.get("split", "test")],
         output=output,
-        temperature=f" Divide logits by {m.temperature:.4f} first (calibration)." if m.temperature != 1 else "",
+        temperature=(
+            f" Divide logits by {m.temperature:.4f} first (calibration); the scores above are those before it."
+            if m.temperature != 1
+            else ""
+        ),
         names=", ".join(f"`{name}`" for name in m.classes),
         verified=(
             f"Compared with the trained network on {checked['images']} test images and {checked['edge_inputs']} "
@@ -117,6 +121,8 @@ def _steps(m: Metadata) -> str:
     else:
         short = m.input["resize"]
         first = f"the picture's shorter side resized to {short} pixels, the centre {width} x {height} cut out"
+    if m.input.get("filter") == "box":
+        first += " (a pixel is the average of those it covers)"
     mean, std = m.input["mean"], m.input["std"]
     return f"{first}; values scaled to 0...1, then\n`(x - mean) / std` with mean `{mean}` and std `{std}`"
 

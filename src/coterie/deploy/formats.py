@@ -111,7 +111,14 @@ def _save_program(program: torch.export.ExportedProgram, file: Path, metadata: M
     file.write_bytes(buffer.getvalue())
 
 
+LARGEST_ONNX = 1536 * 2**20
+"""Bytes of weights beyond which torch writes them into a second file."""
+
+
 def _save_onnx(program: Any, file: Path, metadata: Metadata) -> None:
+    weights = (value.const_value for value in program.model.graph.initializers.values())
+    if sum(weight.nbytes for weight in weights if weight is not None) > LARGEST_ONNX:
+        raise InputError("These weights are too large for one ONNX file: take --format pt2 or safetensors.")
     program.model.metadata_props[KEY] = metadata.to_json()
     with _quiet():
         program.save(str(file), external_data=False)

@@ -29,6 +29,12 @@ def decode(file: Path, channels: int) -> Image.Image:
 
 def prepare(image: Image.Image, preprocessing: dict[str, Any]) -> Tensor:
     """Resize, cut out the centre, normalise."""
-    pixels, size, short = images.pixels(image), preprocessing["size"], preprocessing["resize"]
-    pixels = images.resized(pixels, *size) if short is None else images.centre(pixels, short, *size)
+    pixels, short = images.pixels(image), preprocessing["resize"]
+    height, width = preprocessing["size"]
+    how = preprocessing.get("filter", "bilinear")  # older files do not say it
+    pixels = (
+        images.resized(pixels, height, width, how)
+        if short is None
+        else images.centre(pixels, short, height, width, how)
+    )
     return normalise(pixels, preprocessing["mean"], preprocessing["std"])

@@ -114,6 +114,7 @@ _CHECKS: dict[str, Callable[[Metadata], bool]] = {
     "size": lambda m: _numbers(m.input["size"], 2, _side),
     "resize": lambda m: m.input["resize"] is None or _side(m.input["resize"]),
     "crop": lambda m: m.input["resize"] is None or m.input["resize"] >= max(m.input["size"]),
+    "filter": lambda m: m.input.get("filter", "bilinear") in ("bilinear", "box"),
     "mean": lambda m: m.input["mean"] is m.input["std"] is None or _numbers(m.input["mean"], m.input["channels"]),
     "std": lambda m: m.input["mean"] is None or _deviations(m.input["std"], m.input["channels"]),
     "classes": lambda m: _names(m.classes),

@@ -141,10 +141,11 @@ def placed(file: Path, begin: str, text: str) -> str:
         raise InputError(f"--into: there is no file {file}.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--into: {file} cannot be read as text ({reason(error)}).") from None
-    crlf = "\r\n" in document
+    text = f"\n\n{text}\n"
+    if "\r\n" in document:
+        text = text.replace("\n", "\r\n")
     before, found, rest = document.partition(begin)
     old, end, after = rest.partition(END)
     if not (found and end) or "<!-- coterie" in old:  # else the end is that of the next table
         raise InputError(f"{file} has no place for this table: put '{begin}' and '{END}' where it belongs.")
-    made = f"\n\n{text}\n"
-    return f"{before}{begin}{made.replace(chr(10), chr(13) + chr(10)) if crlf else made}{END}{after}"
+    return f"{before}{begin}{text}{END}{after}"

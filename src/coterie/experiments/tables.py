@@ -154,10 +154,8 @@ def select(found: list[Cell], only: str) -> list[Cell]:
     def has(cell: Cell, word: str) -> bool:
         if word in rows:
             return cell.row.lower() == word
-        return (
-            re.search(re.escape(word) + (r"(?!\d)" if word[-1].isdecimal() else ""), cell.named().lower())
-            is not None
-        )
+        start, end = (r"(?<!\d)" if word[0].isdecimal() else "", r"(?!\d)" if word[-1].isdecimal() else "")
+        return bool(re.search(start + re.escape(word) + end, cell.named().lower()))
 
     def fits(cell: Cell, part: str) -> bool:
         words = [part] if part in rows else re.split(r"\s*,\s*", part)  # rows have commas in their names

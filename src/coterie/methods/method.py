@@ -7,8 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
+from ..data import Data
 from ..errors import InputError
 from ..mean import MeanPeers
 from ..peers import PeerNet, Peers, standalone
@@ -132,3 +135,27 @@ class Ensemble(nn.Module):
         logits = self.method.ensemble(self.method.net(images))
         assert logits is not None
         return logits
+
+
+def tried(method: Method, data: Data) -> Method:
+    """A copy of a method with the gradients of one step on a few images; no trace is left in it or in chance."""
+    trial = copy.deepcopy(method).train()
+    device = next(trial.parameters()).device
+    views, labels = _some(data, method.views)
+    views, labels = [view.to(device) for view in views], labels.to(device)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        # At the end of any ramp-up: every term has its weight.
+        trial(views if len(views) > 1 else views[0], labels, 10**6)["loss"].backward()
+    return trial
+
+
+def _some(data: Data, views: int, count: int = 16) -> tuple[list[Tensor], Tensor]:
+    """Views of the first images that can be read."""
+    starts = range(0, min(data.train_size, 10 * count), count)
+    for start in starts:
+        try:
+            return data.views(np.arange(start, min(start + count, data.train_size)), views, 0, 0)
+        except InputError:  # too many of these cannot
+            if start == starts[-1]:
+                raise
+    raise AssertionError("there is at least one start")

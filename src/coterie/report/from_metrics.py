@@ -45,15 +45,9 @@ def summary(groups: Sequence[Group]) -> list[str]:
         gaps = [difference(a, b) for a, b in pairs if a and b and a is not b]
         known = [gap for gap in gaps if gap is not None]
         won = sum(gap.mean < 0 for gap in known)
+        verdict = f"In {won} of {len(known)} such comparisons the best method errs less than the Baseline; "
         more = "1 more is" if len(told) == 4 else f"{len(told) - 3} more are"
-        sentences.append(
-            (
-                f"In {won} of {len(known)} such comparisons the best method errs less than the Baseline; "
-                if known
-                else ""
-            )
-            + f"{more} in the table."
-        )
+        sentences.append((verdict if known else "") + f"{more} in the table.")
     return sentences
 
 

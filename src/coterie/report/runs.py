@@ -81,8 +81,10 @@ def at_its_fastest(run: Result) -> float | None:
 
     Runs of days meet other work on their machine, and pauses; their fastest stretch meets the least of it.
     """
+    every = run.config.get("evaluate_every", 1)
+    longest = every if isinstance(every, int) else 1  # else a record before it is damaged
     ends = [record["epoch"] + 1 for record in run.records]
-    lengths = [end - start for start, end in pairwise([0, *ends])]
+    lengths = [min(end - start, longest) for start, end in pairwise([0, *ends])]
     times = [record["time"].get("train") for record in run.records]
     paces = [time / length for time, length in zip(times, lengths, strict=True) if time]
     return min(paces) * run.trained if paces else None
