@@ -245,7 +245,7 @@ def test_the_example_trains_evaluates_and_is_inspected(tmp_path, monkeypatch, ca
     scores = json.loads(capsys.readouterr().out)
     assert scores["predictors"]["peer1"]["error"] == records[-1]["predictors"]["peer1"]["error"]
     sheet = tmp_path / "sheet.png"
-    main(["data", "inspect", "own_data.Shapes", "--options", '{"count": 30}', "--sheet", str(sheet), "--json"])
+    main(["data", "inspect", "own_data.Shapes", "--count", "30", "--sheet", str(sheet), "--json"])
     found = json.loads(capsys.readouterr().out)
     assert found["per_class"]["test"] == {"disc": 10, "square": 10, "triangle": 10} and sheet.is_file()
     sys.modules.pop("own_data", None)

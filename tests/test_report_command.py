@@ -71,7 +71,15 @@ def test_watch_follows_a_run_until_interrupted(copied: Path, tmp_path: Path) -> 
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run / "metrics.jsonl").write_text(lines[0])
     command = [sys.executable, "-m", "coterie", "report", str(run), "--watch", "-o", str(file)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # what a shell starts with & is deaf to it
+    ) as process:
         try:
             _wait(lambda: file.exists() and "1 of 3 epochs so far" in file.read_text())
             assert 'http-equiv="refresh"' in file.read_text()

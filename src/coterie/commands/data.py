@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +77,25 @@ def _inspect(source: Any, preset: dict[str, Any], arguments: list[str]) -> None:
     parser = ArgumentParser(prog="coterie data inspect", exit_on_error=False, description=summary(look))
     parser.add_function_arguments(look)
     own = parser.add_class_arguments(source, "data", skip=set(preset))
-    config = parse(parser, _prefixed(arguments, [name.partition(".")[2] for name in own]))
+    config = parse(
+        parser, _prefixed(arguments, [name.partition(".")[2] for name in own], signature(look).parameters)
+    )
     made = source(**preset, **vars(config.pop("data", None) or type(config)()))
     look(**vars(config))
 
 
-def _prefixed(arguments: list[str], names: list[str]) -> list[str]:
-    """The set's own options may be written without the `data.` that `coterie train` needs."""
-    return [
-        f"--data.{a[2:]}" if a[:2] == "--" and a[2:].partition("=")[0].replace("-", "_") in names else a
-        for a in arguments
-    ]
+def _prefixed(arguments: list[str], names: list[str], ours: Container[str]) -> list[str]:
+    """The set's own options may be written without the `data.` that `coterie train` needs.
+
+    What neither the set nor this command knows is for the class that our `dataset` makes.
+    """
+
+    def whole(argument: str) -> str:
+        name = argument[2:].partition("=")[0].replace("-", "_")
+        if argument[:2] != "--" or name in ours or name == "help":
+            return argument
+        if name.partition(".")[0] in names:
+            return f"--data.{argument[2:]}"
+        return f"--data.options.{argument[2:]}" if "options" in names else argument
+
+    return [whole(argument) for argument in arguments]
