@@ -39,7 +39,7 @@ class MeanPeers(nn.Module):
         self.beta = beta
         self.batch_norm = batch_norm
         self.step = 0
-        self._names = self._sorted_out()
+        self._names = self._averaged_and_copied()
         self.train()
 
     def train(self, mode: bool = True) -> MeanPeers:
@@ -60,7 +60,7 @@ class MeanPeers(nn.Module):
         for name in copied:
             means[name].copy_(current[name])
 
-    def _sorted_out(self) -> tuple[list[str], list[str]]:
+    def _averaged_and_copied(self) -> tuple[list[str], list[str]]:
         """Names of what is averaged, and of buffers that are neither that nor the copy's own: masks, tables."""
         averages = self.batch_norm == "average"
         statistics = {
@@ -69,11 +69,11 @@ class MeanPeers(nn.Module):
             if isinstance(module, _BatchNorm)
             for n, _ in module.named_buffers()
         }
-        floats = [
-            n for n, b in self.average.named_buffers() if averages and b.is_floating_point() and n in statistics
-        ]
-        copied = [n for n, _ in self.average.named_buffers() if n not in (statistics if not averages else floats)]
-        return [n for n, _ in self.average.named_parameters()] + floats, copied
+        buffers = list(self.average.named_buffers())
+        floats = [n for n, b in buffers if averages and n in statistics and b.is_floating_point()]
+        kept = floats if averages else statistics
+        averaged = [n for n, _ in self.average.named_parameters()] + floats
+        return averaged, [n for n, _ in buffers if n not in kept]
 
     def get_extra_state(self) -> dict[str, int]:
         return {"step": self.step}
