@@ -25,8 +25,8 @@ from coterie.checkpoint import COST, Checkpoints
 from coterie.environment import environment
 from coterie.methods.pcl import PCL
 from coterie.models import factory
+from coterie.options import from_options
 from coterie.peers import PeerNet
-from coterie.recipe import from_options
 from coterie.run import Run
 from coterie.train import train
 

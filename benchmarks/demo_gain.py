@@ -22,7 +22,7 @@ import numpy as np
 
 from coterie.data.digits import digits
 from coterie.demo import COMMON, METHODS
-from coterie.recipe import from_options
+from coterie.options import from_options
 from coterie.run import Run, environment
 from coterie.statistics import paired
 from coterie.train import train

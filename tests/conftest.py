@@ -137,7 +137,7 @@ def shipped(pcl_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs to report on: Baseline and PCL with two seeds each, really trained for three epochs."""
-    from coterie.recipe import from_options
+    from coterie.options import from_options
     from coterie.train import train
 
     root = tmp_path_factory.mktemp("runs")

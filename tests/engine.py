@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from coterie import models
 from coterie.errors import Failure, InputError, Stopped
-from coterie.recipe import Recipe, from_options
+from coterie.options import from_options
+from coterie.recipe import Recipe
 from coterie.train import train
 
 

@@ -138,13 +138,13 @@ instance = Wrong("tuple")
     ],
 )
 def test_bad_factories_are_refused_in_one_sentence(name: str, words: list[str], tmp_path: Path) -> None:
-    from coterie import recipe
+    from coterie.options import from_options
 
     file = tmp_path / "nets.py"
     file.write_text(FACTORIES)
     options = {"model": f"{file}:{name}", "cut": "fc", "data": "digits", "epochs": 1}
     with pytest.raises(InputError) as error:
-        recipe.from_options(options).build()
+        from_options(options).build()
     assert all(word in str(error.value) for word in words), error.value
     assert "\n" not in str(error.value)
 
@@ -186,7 +186,7 @@ def test_pretrained_without_a_hub_is_one_clear_sentence(monkeypatch: pytest.Monk
 def test_what_needs_no_starting_weights_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
     from coterie.deploy.side_by_side import side_by_side
     from coterie.experiments.estimate import measure
-    from coterie.recipe import from_options
+    from coterie.options import from_options
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     data = {"class_path": "digits", "init_args": {"limit": 2}}
@@ -258,16 +258,16 @@ def test_init_that_does_not_fit_is_refused_by_the_names_that_differ(tmp_path: Pa
 def test_recipe_starts_from_the_file_and_the_run_stands_without_it(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    from coterie import recipe
+    from coterie.options import from_options
 
     trained = models.factory("resnet8", 10, 1)()
     save_file(trained.state_dict(), tmp_path / "w.safetensors")
     options = {"model": "resnet8", "data": "digits", "epochs": 1, "init": str(tmp_path / "w.safetensors")}
-    method = recipe.from_options(options).build()
+    method = from_options(options).build()
     for name in ("peer1", "peer3", "mean2"):
         own = method.predictors()[name].state_dict()
         assert all(torch.equal(own[k], w) for k, w in trained.state_dict().items())
     (tmp_path / "w.safetensors").unlink()
     with pytest.raises(InputError, match="There is no weights file"):
-        recipe.from_options(options).build()
-    assert parameters(recipe.from_options(options).build(fresh=False).net.peers[0]) == parameters(trained)
+        from_options(options).build()
+    assert parameters(from_options(options).build(fresh=False).net.peers[0]) == parameters(trained)

@@ -11,7 +11,7 @@ import pytest
 from coterie.errors import InputError
 from coterie.experiments.protocols import MINI
 from coterie.experiments.reproduce import Reproduction
-from coterie.recipe import from_file
+from coterie.options import from_file
 
 from .conftest import refused
 

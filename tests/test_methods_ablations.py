@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from coterie import recipe
+from coterie.options import from_options
 
 P_E = {"peer_teacher": "none"}
 CE_T = {**P_E, "distil_ensemble": False}
@@ -30,7 +30,7 @@ ROWS: dict[str, tuple[dict[str, Any], int, set[str], str, int]] = {
 @pytest.mark.parametrize("row", ROWS)
 def test_row(row: str) -> None:
     options, peers, terms, deployed, views = ROWS[row]
-    made = recipe.from_options(
+    made = from_options(
         {
             "method": {"class_path": "PCL", "init_args": options},
             "model": "resnet8",

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 import coterie
-from coterie import recipe
 from coterie.cli import main
 from coterie.errors import InputError
 from coterie.methods import available
+from coterie.options import from_file, from_options
 from coterie.peers import PeerNet
 from coterie.train import train
 
@@ -102,12 +102,12 @@ def test_peers_with_different_classes() -> None:
 )
 def test_recipes_that_make_no_sense(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        recipe.from_options({"model": "resnet8", **options}).build()
+        from_options({"model": "resnet8", **options}).build()
 
 
 @pytest.mark.parametrize("name", ["Baseline", "DML", "PCL"])
 def test_no_cut_may_always_be_asked_for(name: str) -> None:
-    net = recipe.from_options({"model": "resnet8", "method": name, "cut": "none"}).build().net
+    net = from_options({"model": "resnet8", "method": name, "cut": "none"}).build().net
     assert net.split is None and net.size == (1 if name == "Baseline" else 3)
 
 
@@ -151,7 +151,7 @@ def test_different_architectures_by_name(tmp_path: Path) -> None:
     arguments = ["--method", "DML", "--peers", "resnet14,resnet8", "--data.limit", "8", "--batch", "40", "--ema"]
     for _ in range(2):
         main(["train", *arguments, "--epochs", "1", "--out", str(out)])
-    made = recipe.from_file(out / "config.yaml")
+    made = from_file(out / "config.yaml")
     assert made.model == "resnet14" and made.config["model"] == "resnet14"
     first = made.build().net.peers[0]
     first.load_state_dict(load_file(out / "student.safetensors"))
@@ -164,7 +164,7 @@ def test_every_method_by_name_with_averages(name: str, tmp_path: Path) -> None:
     import json
 
     options = {"class_path": "digits", "init_args": {"limit": 6}}
-    made = recipe.from_options(
+    made = from_options(
         {"method": name, "model": "resnet8", "data": options, "epochs": 1, "batch": 30, "ema": True}
     )
     method = train(made, tmp_path / "run")

@@ -10,9 +10,11 @@ import torch
 from safetensors.torch import save_file
 
 import coterie
-from coterie import models, recipe
+from coterie import models
 from coterie.errors import InputError
+from coterie.options import from_file, from_options
 from coterie.peers import PeerNet
+from coterie.recipe import Recipe
 from coterie.train import train
 
 from .conftest import TinyNet
@@ -20,16 +22,16 @@ from .conftest import TinyNet
 SMALL = {"data": {"class_path": "digits", "init_args": {"limit": 8}}, "epochs": 1, "batch": 40}
 
 
-def kd(teacher: Path, **options: object) -> recipe.Recipe:
+def kd(teacher: Path, **options: object) -> Recipe:
     method = {"class_path": "KD", "init_args": {"teacher": str(teacher), **options}}
-    return recipe.from_options({**SMALL, "method": method, "model": "resnet8"})
+    return from_options({**SMALL, "method": method, "model": "resnet8"})
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished teacher."""
     out = tmp_path_factory.mktemp("teacher") / "run"
-    train(recipe.from_options({**SMALL, "method": "Baseline", "model": "resnet14"}), out)
+    train(from_options({**SMALL, "method": "Baseline", "model": "resnet14"}), out)
     return out
 
 
@@ -38,7 +40,7 @@ def test_two_stages(run: Path, tmp_path: Path) -> None:
     method = train(kd(run), tmp_path / "student")
     teacher = method._teacher.network
     assert not teacher.training and not any(p.requires_grad for p in teacher.parameters())
-    expected = recipe.from_file(run / "config.yaml").build()
+    expected = from_file(run / "config.yaml").build()
     checkpoint = torch.load(run / "checkpoint.pt", weights_only=True)
     expected.load_state_dict(checkpoint["method"])
     images = torch.randn(4, *method.net.input_shape)
@@ -48,7 +50,7 @@ def test_two_stages(run: Path, tmp_path: Path) -> None:
     saved = torch.load(tmp_path / "student" / "checkpoint.pt", weights_only=True)["method"]
     assert len(saved) == len(student.state_dict())
     # The student can be evaluated where its teacher is not.
-    assert recipe.from_file(tmp_path / "student" / "config.yaml").build().net.size == 1
+    assert from_file(tmp_path / "student" / "config.yaml").build().net.size == 1
 
 
 def test_a_run_is_evaluated_without_its_teacher(run: Path, tmp_path: Path) -> None:
@@ -144,7 +146,7 @@ def test_a_teacher_is_made_for_the_size_of_the_images(tmp_path: Path) -> None:
     """
     (tmp_path / "own.py").write_text(textwrap.dedent(code))
     out = tmp_path / "teacher"
-    train(recipe.from_options({**SMALL, "method": "Baseline", "model": f"{tmp_path}/own.py:sized"}), out)
+    train(from_options({**SMALL, "method": "Baseline", "model": f"{tmp_path}/own.py:sized"}), out)
     kd(out).build().prepare()
 
 
@@ -152,5 +154,5 @@ def test_a_bad_teacher_is_refused_before_anything_is_written(tmp_path: Path) -> 
     with pytest.raises(InputError, match="no run directory"):
         train(kd(tmp_path / "no"), tmp_path / "out")
     with pytest.raises(InputError, match=r"^--method.teacher is missing"):
-        recipe.from_options({"method": "KD"})
+        from_options({"method": "KD"})
     assert not (tmp_path / "out").exists()

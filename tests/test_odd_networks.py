@@ -14,8 +14,8 @@ import coterie
 from coterie import models
 from coterie.errors import InputError
 from coterie.mean import MeanPeers
+from coterie.options import from_options
 from coterie.peers import PeerNet
-from coterie.recipe import from_options
 
 from .conftest import TinyNet
 

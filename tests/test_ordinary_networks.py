@@ -14,8 +14,8 @@ from coterie import models
 from coterie.errors import InputError
 from coterie.layout import channels_last
 from coterie.methods import available
+from coterie.options import from_options
 from coterie.peers import PeerNet
-from coterie.recipe import from_options
 from coterie.train import train
 
 from .conftest import TinyNet, refused

@@ -16,8 +16,8 @@ import torch
 from coterie.costs import macs, training_macs
 from coterie.data.digits import digits
 from coterie.methods import available
+from coterie.options import from_options
 from coterie.peers import PeerNet
-from coterie.recipe import from_options
 from coterie.report import examine, page, runs
 from coterie.statistics import NOTHING
 from coterie.train import train

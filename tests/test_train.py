@@ -21,7 +21,8 @@ from coterie.arguments import parse
 from coterie.errors import InputError
 from coterie.evaluate import evaluate
 from coterie.models import factory
-from coterie.recipe import Recipe, batches, from_options, parser
+from coterie.options import from_options, parser
+from coterie.recipe import Recipe, batches
 from coterie.run import Run
 from coterie.schedule import Cosine, Steps, rate
 from coterie.train import train

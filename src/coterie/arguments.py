@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -77,6 +78,12 @@ def full_name(method: str) -> str:
     return f"coterie.{method}" if method in available() else method
 
 
+def import_class(path: str) -> Any:
+    """The class of a dotted path, as jsonargparse writes it."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
 def _explain(parser: ArgumentParser, message: str) -> InputError:
     """jsonargparse's message as one sentence that says what to do."""
     keys = re.findall(r'[Pp]arser key "([^"]+)"', message)
@@ -144,12 +151,10 @@ def _known(parser: ArgumentParser, key: str) -> list[str]:
 
 
 def _accepted(class_path: str) -> list[str]:
-    import importlib
     import inspect
 
-    module, _, name = class_path.rpartition(".")
     parameters: list[str] = []
-    for cls in inspect.getmro(getattr(importlib.import_module(module), name)):
+    for cls in inspect.getmro(import_class(class_path)):
         if "__init__" in vars(cls) and cls is not object:
             parameters += [p for p in inspect.signature(cls).parameters if p not in ("net", "options", "kwargs")]
     return parameters

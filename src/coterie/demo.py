@@ -12,7 +12,7 @@ from rich.table import Table
 
 from .costs import parameters
 from .errors import InputError
-from .recipe import from_options
+from .options import from_options
 from .report import page
 from .run import Run
 from .train import train

@@ -18,7 +18,8 @@ from .durable import write
 from .environment import environment
 from .errors import InputError, reason, warn
 from .methods import Method
-from .recipe import FREE, Recipe, from_file
+from .options import from_file
+from .recipe import FREE, Recipe
 from .track import Tracker, need, tracker
 
 

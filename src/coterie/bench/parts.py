@@ -20,10 +20,10 @@ from ..distributed import Piece, World
 from ..evaluate import evaluate
 from ..health import Watch
 from ..methods import Method
+from ..options import from_options
 from ..peers import Peers
 from ..precision import Precision
 from ..progress import Show
-from ..recipe import from_options
 from ..run import Run as RunDirectory
 from ..schedule import Rates, Steps
 from .noise import Noise

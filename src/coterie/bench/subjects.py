@@ -14,8 +14,9 @@ from ..allocator import keep_freed_memory
 from ..cuts import Cut, list_cuts
 from ..layout import channels_last
 from ..methods import Method, available
+from ..options import from_options
 from ..peers import PeerNet
-from ..recipe import Recipe, from_options
+from ..recipe import Recipe
 from .size import Size
 
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {

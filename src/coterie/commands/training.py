@@ -11,7 +11,7 @@ from ..errors import InputError
 from .calling import print_json
 
 if TYPE_CHECKING:
-    from ..recipe import Data  # read by jsonargparse too: with it every data set is known by name
+    from ..options import Data  # read by jsonargparse too: with it every data set is known by name
 
 
 def demo(out: str = "coterie-demo", seeds: int = 3) -> None:
@@ -28,16 +28,16 @@ def demo(out: str = "coterie-demo", seeds: int = 3) -> None:
 
 def train(arguments: list[str]) -> None:
     """Train; the same command again continues."""
-    from .. import recipe
+    from .. import options
     from ..arguments import parse
     from ..train import train as run
 
-    parser = recipe.parser()
+    parser = options.parser()
     parser.add_argument("--out", type=str, help="the run directory (required).")
     config, given = parse(parser, arguments), parse(parser, arguments, defaults=False)
     if config.out is None:
         raise InputError("--out is missing: name the directory for this run.")
-    made = recipe.from_namespace(parser, config, given)
+    made = options.from_namespace(parser, config, given)
     run(made, Path(config.out), made.method_class.__name__)
     if os.environ.get("RANK", "0") == "0":  # torchrun starts many
         print(f"{config.out}: trained; `coterie evaluate {shlex.quote(config.out)}` shows every predictor.")

@@ -16,9 +16,10 @@ from jsonargparse import ArgumentParser
 from rich.console import Console
 from rich.table import Table
 
-from .. import models, recipe
+from .. import models, options
 from ..arguments import parse
 from ..errors import InputError, unknown
+from ..recipe import Recipe
 from ..terminal import print_table
 from .draw import draw
 from .estimate import Speed, clock, measure, plain, seconds, wall_clock
@@ -120,14 +121,14 @@ class Reproduction:
     def lines(self) -> list[Line]:
         return lines(self.experiment, self.cells, self.everything, self.out, self.against)
 
-    def recipe(self, job: Job) -> recipe.Recipe:
+    def recipe(self, job: Job) -> Recipe:
         """A job's recipe as `coterie train` will understand it, the data as seen from here."""
         parser, flags = self._parser, job.flags(self._root(job))
-        return recipe.from_namespace(parser, parse(parser, flags), parse(parser, flags, defaults=False))
+        return options.from_namespace(parser, parse(parser, flags), parse(parser, flags, defaults=False))
 
     @cached_property
     def _parser(self) -> ArgumentParser:
-        return recipe.parser()
+        return options.parser()
 
     def _root(self, job: Job) -> str:
         data = job.options["data"]
@@ -143,7 +144,7 @@ class Reproduction:
 
     def check(self, jobs: Sequence[Job]) -> None:
         """That every run's options, network and data exist: each data set is loaded, each network made, once."""
-        loaded: dict[str, recipe.Recipe] = {}
+        loaded: dict[str, Recipe] = {}
         networks: set[tuple[str, str]] = set()
         for job in {replace(job, seed=0, needs=None).name: job for job in jobs}.values():
             made = self.recipe(job)
@@ -158,8 +159,8 @@ class Reproduction:
             if (data, made.model) not in networks:
                 networks.add((data, made.model))
                 channels, *size = known.shape
-                options, sides = made.model_options, (size[0], size[1])
-                models.factory(made.model, len(known.classes), channels, options, sides, fresh=False)()
+                classes, sides = len(known.classes), (size[0], size[1])
+                models.factory(made.model, classes, channels, made.model_options, sides, fresh=False)()
 
 
 def _relative(path: str, start: Path) -> str:

@@ -20,7 +20,8 @@ from ..cutting import evaluating
 from ..data import Data
 from ..evaluate import Scores
 from ..methods import Method
-from ..recipe import Recipe, from_file
+from ..options import from_file
+from ..recipe import Recipe
 from ..run import Run
 from .content import Picture
 from .runs import Result
