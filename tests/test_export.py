@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import resource
 import shutil
@@ -15,6 +16,7 @@ import yaml
 from torch import Tensor, nn
 
 from coterie import models
+from coterie.deploy.card import model_card
 from coterie.deploy.formats import load, writer
 from coterie.errors import Failure, InputError
 from coterie.export import compare, edge_inputs, export
@@ -77,6 +79,8 @@ def test_what_a_file_says_about_itself(pcl_run: Path, shipped: Path) -> None:
     accuracy = front["model-index"][0]["results"][0]["metrics"][0]
     assert accuracy["type"] == "accuracy" and accuracy["value"] == pytest.approx(1 - about.scores["error"] / 100)
     assert f"{about.temperature:.4f}" in card and "largest difference" in card
+    ticked = dataclasses.replace(about, classes=["a`b", *about.classes[1:]])
+    assert "in order: `` a`b ``, `1`," in model_card(ticked, "student.onnx")
     # No path of the machine that exported travels with the file.
     assert str(Path.cwd()).encode() not in (shipped / "student.onnx").read_bytes()
 

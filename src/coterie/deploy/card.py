@@ -94,7 +94,7 @@ def model_card(metadata: Metadata, file: str) -> str:
             if m.temperature != 1
             else ""
         ),
-        names=", ".join(f"`{name}`" for name in m.classes),
+        names=", ".join(map(_code, m.classes)),
         verified=(
             f"Compared with the trained network on {checked['images']} test images and {checked['edge_inputs']} "
             f"edge inputs, run by {checked['runtime']}: "
@@ -106,6 +106,11 @@ def model_card(metadata: Metadata, file: str) -> str:
         provenance=", ".join(f"{key} {value}" for key, value in run.items() if value is not None),
         version=__version__,
     )
+
+
+def _code(name: str) -> str:
+    """A name in Markdown as it is; one with a backtick needs two around it."""
+    return f"`` {name} ``" if "`" in name else f"`{name}`"
 
 
 _SPLITS = {"test": "test", "val": "held-out"}
