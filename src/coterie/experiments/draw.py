@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,22 +18,29 @@ def draw(experiment: str, cells: Sequence[Cell], found: Sequence[Line], out: Pat
     pictures: dict[str, Callable[[Any, Sequence[Cell], Sequence[Line], Path], bool]] = {
         "fig3": _errors,
         "fig4": _ensembles,
-        "fig5": _bars,
+        "fig5": _peers,
     }
     if experiment not in pictures:
         return None
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.add_subplot()
-    if not pictures[experiment](axes, cells, found, out):
+    if not pictures[experiment](figure, cells, found, out):
         return None
-    axes.set_title(f"{experiment}: {cells[0].setting.title}")
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend()
+    first = figure.axes[0]
+    first.set_title(f"Fig. {experiment[-1]}: {cells[0].setting.title}")
+    if first.get_legend_handles_labels()[0]:
+        first.legend()
     file = out / f"{experiment}.svg"
-    figure.savefig(file)
+    with rc_context({"svg.hashsalt": experiment}):  # the same numbers make the same file
+        figure.savefig(file, metadata={"Date": None})
     return file
+
+
+def _typeset(row: str) -> str:
+    """`+ L_ce^p` with the paper's sub- and superscript."""
+    return re.sub(r"L_(\w+?)(\^\w)?\b", r"$L_{\1}\2$", row)
 
 
 def _plot(axes: Any, name: str, points: dict[int, Spread], **style: Any) -> bool:
@@ -42,38 +50,40 @@ def _plot(axes: Any, name: str, points: dict[int, Spread], **style: Any) -> bool
     epochs = list(points)
     means = [spread.mean for spread in points.values()]
     deviations = [spread.std or 0.0 for spread in points.values()]
-    (drawn,) = axes.plot(epochs, means, label=name, linewidth=1.2, **style)
+    (drawn,) = axes.plot(epochs, means, label=_typeset(name), linewidth=1.2, **style)
     low = [m - s for m, s in zip(means, deviations, strict=True)]
     high = [m + s for m, s in zip(means, deviations, strict=True)]
     axes.fill_between(epochs, low, high, color=drawn.get_color(), alpha=0.15, linewidth=0)
     return True
 
 
-def _errors(axes: Any, cells: Sequence[Cell], found: Sequence[Line], out: Path) -> bool:
+def _errors(figure: Any, cells: Sequence[Cell], found: Sequence[Line], out: Path) -> bool:
+    axes = figure.subplots()
     drawn = [_plot(axes, cell.row, curve(cell, out, error(cell))) for cell in cells]
     axes.set(xlabel="epoch", ylabel="top-1 error (%)")
     return any(drawn)
 
 
-def _ensembles(axes: Any, cells: Sequence[Cell], found: Sequence[Line], out: Path) -> bool:
-    """Accuracies, and on an axis of their own the branch variances, in the same colours."""
-    right = axes.twinx()
+def _ensembles(figure: Any, cells: Sequence[Cell], found: Sequence[Line], out: Path) -> bool:
+    """Accuracies, and beside them the trained branches' variances, in the same colours."""
+    figure.set_figwidth(11)
+    left, right = figure.subplots(1, 2)
     drawn = []
     for number, cell in enumerate(cells):
-        colour = f"C{number}"
-        drawn.append(_plot(axes, cell.row, curve(cell, out, accuracy(cell)), color=colour))
-        _plot(right, cell.row, curve(cell, out, branch_variance), color=colour, linestyle="--")
-    axes.set(xlabel="epoch", ylabel="ensemble's top-1 accuracy (%)")
-    right.set_ylabel("branch variance (dashed)")
+        drawn.append(_plot(left, cell.row, curve(cell, out, accuracy(cell)), color=f"C{number}"))
+        _plot(right, cell.row, curve(cell, out, branch_variance("peer")), color=f"C{number}")
+    left.set(xlabel="epoch", ylabel="ensemble's top-1 accuracy (%)")
+    right.set(xlabel="epoch", ylabel="branch variance of the trained weights")
     return any(drawn)
 
 
-def _bars(axes: Any, cells: Sequence[Cell], found: Sequence[Line], out: Path) -> bool:
-    lines = sorted((line for line in found if line.error.count), key=lambda line: line.row)
-    names = [line.row for line in lines]
-    axes.bar(names, [line.error.mean for line in lines], yerr=[line.error.std or 0.0 for line in lines], capsize=4)
-    low = min((line.error.mean - 2 * (line.error.std or 1.0) for line in lines), default=0.0)
-    axes.set_ylim(bottom=max(0.0, low - 1))
+def _peers(figure: Any, cells: Sequence[Cell], found: Sequence[Line], out: Path) -> bool:
+    """Points, not bars: the axis does not begin at zero. The variant without augmentation stands last."""
+    axes = figure.subplots()
+    lines = sorted((line for line in found if line.error.count), key=lambda line: ("," in line.row, line.row))
+    for line in lines:
+        axes.errorbar(line.row, line.error.mean, line.error.std, fmt="o", capsize=4, color="C0")
+    axes.margins(x=0.15)
     axes.set_ylabel("top-1 error (%)")
     return bool(lines)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ..report.runs import Record, Result, at_its_fastest, score
 from ..statistics import Difference, Spread, paired
@@ -229,8 +229,10 @@ def _further(experiment: str, cell: Cell) -> dict[str, Reader]:
         return {
             "accuracy at 1/2": lambda run: accuracy_of(_at(run, 1 / 2), cell.predictor),
             "accuracy": lambda run: accuracy_of(run.last, cell.predictor),
-            "branch variance to 1/2": lambda run: _mean_variance(run, first=True),
-            "from 1/2": lambda run: _mean_variance(run, first=False),
+            "branch variance, raw, to 1/2": lambda run: _variance(run, "peer", first=True),
+            "raw, from 1/2": lambda run: _variance(run, "peer", first=False),
+            "averaged, to 1/2": lambda run: _variance(run, "mean", first=True),
+            "averaged, from 1/2": lambda run: _variance(run, "mean", first=False),
         }
     return {}
 
@@ -252,16 +254,17 @@ def _fluctuation(run: Result, predictor: str | None) -> float | None:
     return sum(jumps) / len(jumps) if jumps else None
 
 
-def branch_variance(record: Record) -> float | None:
-    """Of the branches that make up the ensemble: averaged ones where these are deployed (Fig. 4)."""
-    kind = "mean" if record["deployed"].startswith("mean") else "peer"
-    value = record["diversity"].get(kind)
-    return None if value is None else float(value)
+Kind = Literal["peer", "mean"]
 
 
-def _mean_variance(run: Result, first: bool) -> float | None:
+def branch_variance(kind: Kind) -> Callable[[Record], float | None]:
+    """How far apart the trained branches are, or their averages (Fig. 4, where the paper does not say which)."""
+    return lambda record: record["diversity"].get(kind)
+
+
+def _variance(run: Result, kind: Kind, first: bool) -> float | None:
     half = len(run.records) // 2
-    values = [branch_variance(record) for record in (run.records[:half] if first else run.records[half:])]
+    values = [branch_variance(kind)(record) for record in (run.records[:half] if first else run.records[half:])]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
