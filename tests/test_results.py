@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 
+from coterie.experiments.draw import draw
 from coterie.experiments.protocols import MINI, PROTOCOLS
 from coterie.experiments.render import END, markdown
 from coterie.experiments.reproduce import Reproduction
@@ -20,6 +22,7 @@ from .experiment import write_run
 ROOT = Path(__file__).parents[1]
 PLACE = re.compile(r"<!-- coterie reproduce (?P<told>.*?) -->\n(?P<text>.*?)" + END, re.DOTALL)
 TRIAL = re.compile(r"<!-- trial: (\w+) -->\n(.*?)" + END, re.DOTALL)
+FIGURE = re.compile(r"\(\.\./results/(\w+)/(fig\d)\.svg\)")
 DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "worth.md"]
 TABLES = [
     pytest.param(match["told"], match["text"], id=f"{file.name}: {match['told']}")
@@ -40,6 +43,23 @@ def test_a_table_in_a_document_is_that_of_the_results(told: str, text: str) -> N
     seeds, only, against = int(named.pop("--seeds", "3")), named.pop("--only", ""), named.pop("--against", "")
     made = Reproduction(what, protocol, ROOT / "results" / protocol.name, seeds, only, against=against)
     assert not named and text.strip() == markdown(made.lines()).strip(), f"coterie reproduce {told} --show --into"
+
+
+@pytest.mark.parametrize("told", sorted(set(FIGURE.findall((ROOT / "docs" / "results.md").read_text()))))
+def test_a_figure_in_a_document_is_that_of_the_results(told: tuple[str, str], tmp_path: Path) -> None:
+    """Redrawn, every path is within half a point of the one in the repository."""
+    protocol, figure = told
+    shown = ROOT / "results" / protocol
+    out = shutil.copytree(shown, tmp_path / "copy", ignore=shutil.ignore_patterns("*.svg", "*.safetensors"))
+    made = Reproduction(figure, PROTOCOLS[protocol], out, 3)
+    assert draw(figure, made.cells, made.lines(), out)
+    ours, theirs = (
+        [[float(n) for n in re.findall(r"-?\d+\.?\d*", path)] for path in re.findall(r' d="([^"]+)"', svg)]
+        for svg in ((out / f"{figure}.svg").read_text(), (shown / f"{figure}.svg").read_text())
+    )
+    assert len(ours) == len(theirs) > 10
+    for path, other in zip(ours, theirs, strict=True):
+        assert path == pytest.approx(other, abs=0.5), f"coterie reproduce {figure} --protocol {protocol} --show"
 
 
 def test_results_name_no_place_of_a_machine() -> None:
