@@ -255,14 +255,15 @@ def test_what_is_read_from_the_curves(tmp_path: Path) -> None:
     errors = [90.0, 80, 85, 70, 71, 60, 59, 58]
     lines = (path / "metrics.jsonl").read_text().splitlines()
     records = [
-        json.loads(line) | {"predictors": {"mean1": {"error": e}}} for line, e in zip(lines, errors, strict=True)
+        json.loads(line) | {"predictors": {"mean1": {"error": e}, "peer1": {"error": e + 2}}}
+        for line, e in zip(lines, errors, strict=True)
     ]
     for i, record in enumerate(records):
         record["diversity"] = {"peer": 9.0 if i < 4 else 4.0, "mean": float(i)}
     (path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     full = fig3.lines()[4]
-    assert full.further["at 1/2"].mean == 70 and full.further["at 3/4"].mean == 60
-    assert full.further["fluctuation to 3/4"].mean == pytest.approx((10 + 5 + 15 + 1 + 11) / 5)
+    assert full.further["averaged, at 1/2"].mean == 70 and full.further["raw, at 1/2"].mean == 72
+    assert full.further["averaged, fluctuation to 3/4"].mean == pytest.approx((10 + 5 + 15 + 1 + 11) / 5)
     fig4 = Reproduction("fig4", toy(epochs=8), tmp_path, 1)
     ours = fig4.lines()[3]
     variances = list(ours.further.values())[2:]  # raw and averaged, before and after the first drop

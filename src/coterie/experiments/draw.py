@@ -58,9 +58,15 @@ def _plot(axes: Any, name: str, points: dict[int, Spread], **style: Any) -> bool
 
 
 def _errors(figure: Any, cells: Sequence[Cell], found: Sequence[Line], out: Path) -> bool:
-    axes = figure.subplots()
-    drawn = [_plot(axes, cell.row, curve(cell, out, error(cell))) for cell in cells]
-    axes.set(xlabel="epoch", ylabel="top-1 error (%)")
+    """The weights that are deployed, as the paper has it, and beside them the averaged ones of every row."""
+    figure.set_figwidth(11)
+    left, right = figure.subplots(1, 2, sharey=True)
+    drawn = []
+    for number, cell in enumerate(cells):
+        drawn.append(_plot(left, cell.row, curve(cell, out, error(cell)), color=f"C{number}"))
+        _plot(right, cell.row, curve(cell, out, lambda record: error_of(record, "mean1")), color=f"C{number}")
+    left.set(xlabel="epoch", ylabel="top-1 error (%)")
+    right.set(xlabel="epoch", title="averaged weights in all rows")
     return any(drawn)
 
 

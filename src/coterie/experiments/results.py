@@ -219,11 +219,13 @@ def _parameters(experiment: str, cell: Cell, ours: Finished) -> dict[str, Spread
 def _further(experiment: str, cell: Cell) -> dict[str, Reader]:
     """What the text says about the curves of Fig. 3 and 4 as numbers."""
     if experiment == "fig3":
-        return {
-            "error at 1/6": lambda run: error_of(_at(run, 1 / 6), cell.predictor),
-            "at 1/2": lambda run: error_of(_at(run, 1 / 2), cell.predictor),
-            "at 3/4": lambda run: error_of(_at(run, 3 / 4), cell.predictor),
-            "fluctuation to 3/4": lambda run: _fluctuation(run, cell.predictor),
+        return {  # of all rows in both kinds of weights: averaging alone makes a curve fall early and run smoothly
+            "raw, at 1/6": lambda run: error_of(_at(run, 1 / 6), "peer1"),
+            "raw, at 1/2": lambda run: error_of(_at(run, 1 / 2), "peer1"),
+            "raw, fluctuation to 3/4": lambda run: _fluctuation(run, "peer1"),
+            "averaged, at 1/6": lambda run: error_of(_at(run, 1 / 6), "mean1"),
+            "averaged, at 1/2": lambda run: error_of(_at(run, 1 / 2), "mean1"),
+            "averaged, fluctuation to 3/4": lambda run: _fluctuation(run, "mean1"),
         }
     if experiment == "fig4":
         return {
@@ -247,7 +249,7 @@ def _at(run: Result, fraction: float) -> Record:
     return run.records[max(0, round(fraction * len(run.records)) - 1)]
 
 
-def _fluctuation(run: Result, predictor: str | None) -> float | None:
+def _fluctuation(run: Result, predictor: str) -> float | None:
     """By how many points the error jumps from one evaluation to the next, on average, before the last drop."""
     errors = [error_of(record, predictor) for record in run.records[: round(0.75 * len(run.records))]]
     jumps = [abs(b - a) for a, b in pairwise(errors) if a is not None and b is not None]
