@@ -24,9 +24,11 @@ from pathlib import Path
 from coterie.experiments.protocols import MINI, Options
 from coterie.experiments.render import place
 from coterie.experiments.reproduce import Reproduction
-from coterie.experiments.results import lines
+from coterie.experiments.results import alike, errors_of
 from coterie.experiments.runner import Local, run
+from coterie.experiments.state import state
 from coterie.experiments.tables import Cell, cells
+from coterie.statistics import Spread, paired
 
 Trial = Mapping[str, Mapping[str, Options]]
 """For each line of the trial's table, by its name: rows of Table 1, and what is other about them."""
@@ -52,16 +54,25 @@ def row(name: str, changes: Options, seeds: int) -> Cell:
 
 
 def table(trial: Trial, out: Path, seeds: int) -> str:
-    """Errors, in brackets of the averaged weights; and the difference of the last column to the one before it."""
+    """Errors, in brackets of the averaged weights; and the difference of the last column to the one before it.
+
+    Over the seeds that all of its cells have, so that lines can be compared too.
+    """
     *_, before, last = columns = list(next(iter(trial.values())))
     found = [f"|  | {' | '.join(columns)} | {last} - {before} |", "| --- |" + " --: |" * (len(columns) + 1)]
-    for label, rows in trial.items():
-        compared = [row(name, changes, seeds) for name, changes in rows.items()]
-        told = lines("table1", compared, compared, out, against=before)
-        difference = told[-1].difference
-        cell = "" if difference is None else difference.text()
-        errors = [f"{line.error.text()} ({line.averaged.mean:.2f})" if line.error.count else "" for line in told]
-        found.append(f"| {label} | {' | '.join(errors)} | {cell} |")
+    compared = iter(
+        alike([row(*cell, seeds) for rows in trial.values() for cell in rows.items()], out, kinds=("done",))
+    )
+    for label in trial:
+        runs = [{job.seed: state(out, job).result for job in next(compared).jobs} for _ in columns]
+        errors = [errors_of(own, None) for own in runs]
+        averaged = [Spread.of(errors_of(own, "mean1").values()) for own in runs]
+        texts = [
+            f"{Spread.of(own.values()).text()} ({mean.mean:.2f})" if own else ""
+            for own, mean in zip(errors, averaged, strict=True)
+        ]
+        difference = paired(errors[-1], errors[-2])
+        found.append(f"| {label} | {' | '.join(texts)} | {difference.text() if difference else ''} |")
     return "\n".join(found) + "\n"
 
 

@@ -16,7 +16,7 @@ from coterie.cli import main
 from coterie.experiments.protocols import MINI, PAPER, PROTOCOLS
 from coterie.experiments.render import END, markdown, marker, show
 from coterie.experiments.reproduce import Reproduction, present
-from coterie.experiments.results import curve, error_of, lines
+from coterie.experiments.results import alike, curve, error_of, lines
 from coterie.experiments.sections import beside_the_paper
 from coterie.experiments.state import failure_file
 from coterie.experiments.tables import Cell, cells
@@ -263,11 +263,25 @@ def test_what_is_read_from_the_curves(tmp_path: Path) -> None:
     (path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     full = fig3.lines()[4]
     assert full.further["averaged, at 1/2"].mean == 70 and full.further["raw, at 1/2"].mean == 72
-    assert full.further["averaged, fluctuation to 3/4"].mean == pytest.approx((10 + 5 + 15 + 1 + 11) / 5)
+    assert full.further["averaged, fluctuation"].mean == pytest.approx((5 + 15) / 2)  # between 1/6 and 1/2
     fig4 = Reproduction("fig4", toy(epochs=8), tmp_path, 1)
     ours = fig4.lines()[3]
     variances = list(ours.further.values())[2:]  # raw and averaged, before and after the first drop
     assert [spread.mean for spread in variances] == pytest.approx([9, 4, 1.5, 5.5])
+
+
+def test_pictures_compare_the_seeds_that_all_rows_have(tmp_path: Path) -> None:
+    fig5 = Reproduction("fig5", toy(), tmp_path, 3)
+    three, two, four, _ = fig5.cells
+    for cell, seeds in ((three, (0, 1, 2)), (two, (1,)), (four, (0, 1))):
+        for seed in seeds:
+            write_run(tmp_path, cell.jobs[seed], {"mean1": 40.0})
+    write_run(tmp_path, two.jobs[2], {"mean1": 40.0}, epochs=1)
+    begun = [[job.seed for job in cell.jobs] for cell in alike(fig5.cells, tmp_path)]
+    assert begun == [[1], [1], [1], []]  # the last has none, which is no reason to leave out the others
+    write_run(tmp_path, two.jobs[0], {"mean1": 40.0})
+    finished = [[job.seed for job in cell.jobs] for cell in alike(fig5.cells, tmp_path, kinds=("done",))]
+    assert finished == [[0, 1], [0, 1], [0, 1], []]
 
 
 def test_nothing_at_all_renders_as_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -311,7 +325,8 @@ def test_a_damaged_run_is_in_no_figure(tmp_path: Path) -> None:
     for job, error in zip(cell.jobs, (30.0, 40.0), strict=True):
         run = write_run(tmp_path, job, {"mean1": error})
     (run / "config.yaml").write_text("seed: 7")
-    assert curve(cell, tmp_path, lambda record: error_of(record, "mean1"))[2].values == (30.0,)
+    (sound,) = alike([cell], tmp_path)
+    assert curve(sound, tmp_path, lambda record: error_of(record, "mean1"))[2].values == (30.0,)
 
 
 def test_the_report_shows_ours_beside_the_papers(out: Path, tmp_path: Path) -> None:
@@ -333,10 +348,11 @@ def test_the_report_draws_the_figures_and_finds_results_below(out: Path, tmp_pat
     (section,) = beside_the_paper([out.parent], {"toy": toy()})
     table = next(t for t in section.tables if t.title.startswith("Table 4"))
     assert "The paper: PCL beats" in table.note
-    (figure,) = (f for f in section.figures if f.title.startswith("Fig. 3"))
+    figure, averaged = (f for f in section.figures if f.title.startswith("Fig. 3"))
+    assert "as deployed" in figure.title and "averaged weights" in averaged.title
     assert "Backbone: 41 at" in figure.told and "+ L_pm (full): " in figure.told
     (numbers,) = (t for t in section.tables if t.title.startswith("Fig. 3"))
-    assert "fluctuation to 3/4" in numbers.columns
+    assert "raw, fluctuation" in numbers.columns
     (out / "protocol.json").write_text("[")  # damaged: the runs are shown all the same
     assert beside_the_paper([out], {"toy": toy()}) == []
     (out / "protocol.json").write_text("[]")

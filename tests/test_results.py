@@ -52,7 +52,7 @@ def test_a_figure_in_a_document_is_that_of_the_results(told: tuple[str, str], tm
     shown = ROOT / "results" / protocol
     out = shutil.copytree(shown, tmp_path / "copy", ignore=shutil.ignore_patterns("*.svg", "*.safetensors"))
     made = Reproduction(figure, PROTOCOLS[protocol], out, 3)
-    assert draw(figure, made.cells, made.lines(), out)
+    assert draw(figure, made.cells, out)
     ours, theirs = (
         [[float(n) for n in re.findall(r"-?\d+\.?\d*", path)] for path in re.findall(r' d="([^"]+)"', svg)]
         for svg in ((out / f"{figure}.svg").read_text(), (shown / f"{figure}.svg").read_text())

@@ -9,13 +9,14 @@ from typing import Any
 
 from ..report.runs import Record
 from ..statistics import Spread
-from .results import Line, accuracy_of, branch_variance, curve, error_of
+from .results import accuracy_of, alike, branch_variance, curve, error_of
+from .state import state
 from .tables import Cell
 
 
-def draw(experiment: str, cells: Sequence[Cell], found: Sequence[Line], out: Path) -> Path | None:
+def draw(experiment: str, cells: Sequence[Cell], out: Path) -> Path | None:
     """fig3, fig4 or fig5 as an SVG file in `out`; None for a table, or as long as there is nothing to draw."""
-    pictures: dict[str, Callable[[Any, Sequence[Cell], Sequence[Line], Path], bool]] = {
+    pictures: dict[str, Callable[[Any, Sequence[Cell], Path], bool]] = {
         "fig3": _errors,
         "fig4": _ensembles,
         "fig5": _peers,
@@ -26,10 +27,10 @@ def draw(experiment: str, cells: Sequence[Cell], found: Sequence[Line], out: Pat
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
-    if not pictures[experiment](figure, cells, found, out):
+    if not pictures[experiment](figure, cells, out):
         return None
+    figure.suptitle(f"Fig. {experiment[-1]}: {cells[0].setting.title}")
     first = figure.axes[0]
-    first.set_title(f"Fig. {experiment[-1]}: {cells[0].setting.title}")
     if first.get_legend_handles_labels()[0]:
         first.legend()
     file = out / f"{experiment}.svg"
@@ -57,25 +58,25 @@ def _plot(axes: Any, name: str, points: dict[int, Spread], **style: Any) -> bool
     return True
 
 
-def _errors(figure: Any, cells: Sequence[Cell], found: Sequence[Line], out: Path) -> bool:
+def _errors(figure: Any, cells: Sequence[Cell], out: Path) -> bool:
     """The weights that are deployed, as the paper has it, and beside them the averaged ones of every row."""
     figure.set_figwidth(11)
     left, right = figure.subplots(1, 2, sharey=True)
     drawn = []
-    for number, cell in enumerate(cells):
+    for number, cell in enumerate(alike(cells, out)):
         drawn.append(_plot(left, cell.row, curve(cell, out, error(cell)), color=f"C{number}"))
         _plot(right, cell.row, curve(cell, out, lambda record: error_of(record, "mean1")), color=f"C{number}")
-    left.set(xlabel="epoch", ylabel="top-1 error (%)")
+    left.set(xlabel="epoch", ylabel="top-1 error (%)", title="as deployed: PCL averaged, the others raw")
     right.set(xlabel="epoch", title="averaged weights in all rows")
     return any(drawn)
 
 
-def _ensembles(figure: Any, cells: Sequence[Cell], found: Sequence[Line], out: Path) -> bool:
+def _ensembles(figure: Any, cells: Sequence[Cell], out: Path) -> bool:
     """Accuracies, and beside them the trained branches' variances, in the same colours."""
     figure.set_figwidth(11)
     left, right = figure.subplots(1, 2)
     drawn = []
-    for number, cell in enumerate(cells):
+    for number, cell in enumerate(alike(cells, out)):
         drawn.append(_plot(left, cell.row, curve(cell, out, accuracy(cell)), color=f"C{number}"))
         _plot(right, cell.row, curve(cell, out, branch_variance("peer")), color=f"C{number}")
     left.set(xlabel="epoch", ylabel="ensemble's top-1 accuracy (%)")
@@ -83,15 +84,17 @@ def _ensembles(figure: Any, cells: Sequence[Cell], found: Sequence[Line], out: P
     return any(drawn)
 
 
-def _peers(figure: Any, cells: Sequence[Cell], found: Sequence[Line], out: Path) -> bool:
+def _peers(figure: Any, cells: Sequence[Cell], out: Path) -> bool:
     """Points, not bars: the axis does not begin at zero. The variant without augmentation stands last."""
     axes = figure.subplots()
-    lines = sorted((line for line in found if line.error.count), key=lambda line: ("," in line.row, line.row))
-    for line in lines:
-        axes.errorbar(line.row, line.error.mean, line.error.std, fmt="o", capsize=4, color="C0")
+    finished = [cell for cell in alike(cells, out, kinds=("done",)) if cell.jobs]
+    for cell in sorted(finished, key=lambda cell: ("," in cell.row, cell.row)):
+        errors = Spread.of(error_of(state(out, job).result.last, cell.predictor) for job in cell.jobs)
+        name = cell.row.replace("3 peers, w/o InAu", "3 peers,\none view for all")
+        axes.errorbar(name, errors.mean, errors.std, fmt="o", capsize=4, color="C0")
     axes.margins(x=0.15)
-    axes.set_ylabel("top-1 error (%)")
-    return bool(lines)
+    axes.set(ylabel="top-1 error (%)", title="mean and standard deviation over the seeds that all have")
+    return bool(finished)
 
 
 def error(cell: Cell) -> Callable[[Record], float | None]:

@@ -44,7 +44,7 @@ def _cells(line: Line) -> list[str]:
         _spread(line.raw),
         _spread(line.averaged),
         cost,
-        *(_spread(value, digits(value)) for value in line.further.values()),
+        *(_spread(value, digits(name)) for name, value in line.further.items()),
     ]
 
 
@@ -63,9 +63,9 @@ def _missing(line: Line) -> str:
 EXPLAINED = (
     "Top-1 error of the last epoch in per cent, mean ± standard deviation over the finished runs. "
     f"{PAIRED} Raw and averaged: the trained weights and their "
-    "running average, of peer 1 or of the ensemble. Cost: training time, each run's as if all of it had gone "
-    "as fast as its fastest stretch (other work shared the machine), that of a teacher included, in that of the "
-    "first row."
+    "running average, of the peer that is deployed (of ensembles, of all peers). Cost: training time, each run's "
+    "as if all of it had gone as fast as its fastest stretch (other work shared the machine), that of a teacher "
+    "included; the first row's is 1."
 )
 
 

@@ -238,7 +238,7 @@ def present(made: Reproduction, form: Format, into: str) -> None:
         show(made.experiment, found)
     if made.out.is_dir() and not made.only:
         try:
-            picture = draw(made.experiment, made.cells, found, made.out)
+            picture = draw(made.experiment, made.cells, made.out)
         except OSError as error:
             say(f"The figure cannot be drawn in {made.out} ({error.strerror}).")
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -115,7 +115,7 @@ def lines(
                 cell.paper,
                 beside(experiment, cell.setting),
                 reference.row,
-                None if same else paired(_errors(ours, cell.predictor), _errors(theirs, reference.predictor)),
+                None if same else paired(errors_of(ours, cell.predictor), errors_of(theirs, reference.predictor)),
                 _ratio(ours, finished(rows[0]), look(teacher).result if (teacher := cell.jobs[0].needs) else None),
                 _parameters(experiment, cell, ours)
                 | {name: Spread.of(map(read, ours.values())) for name, read in _further(experiment, cell).items()},
@@ -135,7 +135,7 @@ def accuracy_of(record: Record, predictor: str | None) -> float | None:
     return None if error is None else 100 - error
 
 
-def _errors(runs: Finished, predictor: str | None) -> dict[int, float]:
+def errors_of(runs: Finished, predictor: str | None) -> dict[int, float]:
     found = {seed: error_of(run.last, predictor) for seed, run in runs.items()}
     return {seed: error for seed, error in found.items() if error is not None}
 
@@ -222,26 +222,26 @@ def _further(experiment: str, cell: Cell) -> dict[str, Reader]:
         return {  # of all rows in both kinds of weights: averaging alone makes a curve fall early and run smoothly
             "raw, at 1/6": lambda run: error_of(_at(run, 1 / 6), "peer1"),
             "raw, at 1/2": lambda run: error_of(_at(run, 1 / 2), "peer1"),
-            "raw, fluctuation to 3/4": lambda run: _fluctuation(run, "peer1"),
+            "raw, fluctuation": lambda run: _fluctuation(run, "peer1"),
             "averaged, at 1/6": lambda run: error_of(_at(run, 1 / 6), "mean1"),
             "averaged, at 1/2": lambda run: error_of(_at(run, 1 / 2), "mean1"),
-            "averaged, fluctuation to 3/4": lambda run: _fluctuation(run, "mean1"),
+            "averaged, fluctuation": lambda run: _fluctuation(run, "mean1"),
         }
     if experiment == "fig4":
         return {
             "accuracy at 1/2": lambda run: accuracy_of(_at(run, 1 / 2), cell.predictor),
             "accuracy": lambda run: accuracy_of(run.last, cell.predictor),
             "branch variance, raw, to 1/2": lambda run: _variance(run, "peer", first=True),
-            "raw, from 1/2": lambda run: _variance(run, "peer", first=False),
-            "averaged, to 1/2": lambda run: _variance(run, "mean", first=True),
-            "averaged, from 1/2": lambda run: _variance(run, "mean", first=False),
+            "branch variance, raw, from 1/2": lambda run: _variance(run, "peer", first=False),
+            "branch variance, averaged, to 1/2": lambda run: _variance(run, "mean", first=True),
+            "branch variance, averaged, from 1/2": lambda run: _variance(run, "mean", first=False),
         }
     return {}
 
 
-def digits(value: Spread) -> int:
-    """Of what a line has besides: per cent and millions want two, branch variances are below one."""
-    return 2 if value.count and value.mean >= 1 else 4
+def digits(further: str) -> int:
+    """Of what a line has besides: points want two, branch variances and our small networks' millions four."""
+    return 4 if further.startswith(("branch variance", "parameters")) else 2
 
 
 def _at(run: Result, fraction: float) -> Record:
@@ -250,8 +250,12 @@ def _at(run: Result, fraction: float) -> Record:
 
 
 def _fluctuation(run: Result, predictor: str) -> float | None:
-    """By how many points the error jumps from one evaluation to the next, on average, before the last drop."""
-    errors = [error_of(record, predictor) for record in run.records[: round(0.75 * len(run.records))]]
+    """By how many points the error jumps from one evaluation to the next, on average, before the first drop.
+
+    From 1/6 of the training on: before that every curve falls.
+    """
+    count = len(run.records)
+    errors = [error_of(record, predictor) for record in run.records[round(count / 6) : round(count / 2)]]
     jumps = [abs(b - a) for a, b in pairwise(errors) if a is not None and b is not None]
     return sum(jumps) / len(jumps) if jumps else None
 
@@ -271,10 +275,24 @@ def _variance(run: Result, kind: Kind, first: bool) -> float | None:
     return sum(known) / len(known) if known else None
 
 
+def alike(cells: Sequence[Cell], out: Path, kinds: Collection[str] = ("partial", "done")) -> list[Cell]:
+    """These cells with the runs of the seeds that all have, so that like is compared with like.
+
+    A cell without any run keeps none; where the others have no seed in common, each keeps its own.
+    """
+    there = [[job for job in jobs(cell, out) if state(out, job).kind in kinds] for cell in cells]
+    seeds = [{job.seed for job in found} for found in there if found]
+    common = set.intersection(*seeds) if seeds else set()
+    return [
+        replace(cell, jobs=tuple(job for job in found if not common or job.seed in common))
+        for cell, found in zip(cells, there, strict=True)
+    ]
+
+
 def curve(cell: Cell, out: Path, value: Callable[[Record], float | None]) -> dict[int, Spread]:
     """A number after each epoch, over the seeds that got there, unfinished ones too."""
     by_epoch: dict[int, list[float | None]] = {}
-    for now in (state(out, job) for job in jobs(cell, out)):
-        for record in now.result.records if now.kind != "damaged" else ():
+    for job in cell.jobs:
+        for record in state(out, job).result.records:
             by_epoch.setdefault(record["epoch"] + 1, []).append(value(record))
     return {epoch: spread for epoch, values in by_epoch.items() if (spread := Spread.of(values)).count}

@@ -14,7 +14,7 @@ from .draw import accuracy, error
 from .paper import SAYS
 from .protocols import PROTOCOLS, Protocol
 from .reproduce import Reproduction
-from .results import Line, branch_variance, curve, digits
+from .results import Line, alike, branch_variance, curve, digits, error_of
 from .tables import Cell as PaperCell
 
 NAMES = {"table": "Table", "fig": "Fig."}
@@ -60,7 +60,9 @@ def _table(title: str, lines: Sequence[Line], says: str) -> Table:
     first = lines[0]
     columns = ["method", "error %", f"paper ({first.beside})", f"difference to {first.reference}", "cost", "runs"]
     notes = [f"{line.row}: {note}" for line in lines for note in line.notes if not note.endswith("missing")]
-    rows = [[*_row(line), *(spread(value, digits(value)) for value in line.further.values())] for line in lines]
+    rows = [
+        [*_row(line), *(spread(value, digits(name)) for name, value in line.further.items())] for line in lines
+    ]
     return Table(
         title, [*columns, *first.further], rows, " ".join([f"The paper: {says}", "; ".join(notes)]).strip()
     )
@@ -81,7 +83,10 @@ def _row(line: Line) -> list[Cell]:
 def _drawn(experiment: str, title: str, cells: Sequence[PaperCell], out: Path) -> list[Figure]:
     """Fig. 3's errors, Fig. 4's accuracies and branch variances; Fig. 5's few numbers stand in the table."""
     named = {
-        "fig3": [("error %", error)],
+        "fig3": [
+            ("error %, as deployed", error),
+            ("error %, averaged weights in all rows", lambda cell: lambda record: error_of(record, "mean1")),
+        ],
         "fig4": [
             ("accuracy of the ensemble, %", accuracy),
             ("branch variance of the trained weights", lambda cell: branch_variance("peer")),
@@ -93,7 +98,7 @@ def _drawn(experiment: str, title: str, cells: Sequence[PaperCell], out: Path) -
         for y, value in named.get(experiment, [])
         for figure in figures(
             f"{title}, {y}",
-            [banded(cell.row, curve(cell, out, value(cell)), look) for look, cell in enumerate(cells)],
+            [banded(cell.row, curve(cell, out, value(cell)), look) for look, cell in enumerate(alike(cells, out))],
             y,
             False,
         )
