@@ -1,16 +1,18 @@
-"""Trials beside Table 1 of the protocol `mini`: its rows with other lengths, or with another weight decay.
+"""Trials beside Table 1 of the protocol `mini`: its rows with other lengths, another weight decay or teacher.
 
     python benchmarks/beside_table1.py epochs --data-root data --seeds 2 -o docs/worth.md  # an hour of two cores
     python benchmarks/beside_table1.py decay --data-root data --seeds 1 -o docs/results.md  # half an hour
+    python benchmarks/beside_table1.py teacher --data-root data --seeds 1 -o docs/results.md  # a quarter
 
 `epochs`: peers or more epochs, the same computation spent on either. A step of PCL with three peers costs four of
 the plain network, so in each line Baseline trains four times the epochs of PCL; both keep the paper's schedule in
 fractions. `decay`: `mini` has 6,000 steps where the paper's training has 117,300, so that the paper's weight decay
 shrinks the weights little; 0.01 shrinks them as much over the training as the paper's does over its own.
+`teacher`: KDCL takes, for each image, the network that was best by the label; here also their mean.
 
 Settings, runs and their directory are those of `coterie reproduce table1`: what it has trained is not repeated,
 and what was interrupted goes on. The table replaces what stands in the document between `<!-- trial: epochs -->`
-(or `decay`) and `<!-- end -->`.
+(or another name) and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -43,6 +45,10 @@ TRIALS: dict[str, Trial] = {
             name: {"optimizer.weight_decay": decay} for name in ("Baseline", "KDCL", "PCL")
         }
         for decay in (5e-4, 1e-2)
+    },
+    "teacher": {
+        "KDCL's teacher: the best by the label": {"PCL": {}, "KDCL": {}},
+        "KDCL's teacher: the mean of all": {"PCL": {}, "KDCL": {"method.teacher": "mean"}},
     },
 }
 
