@@ -65,7 +65,7 @@ def _errors(figure: Any, cells: Sequence[Cell], out: Path) -> bool:
     drawn = []
     for number, cell in enumerate(alike(cells, out)):
         drawn.append(_plot(left, cell.row, curve(cell, out, error(cell)), color=f"C{number}"))
-        _plot(right, cell.row, curve(cell, out, lambda record: error_of(record, "mean1")), color=f"C{number}")
+        _plot(right, cell.row, curve(cell, out, averaged_error), color=f"C{number}")
     left.set(xlabel="epoch", ylabel="top-1 error (%)", title="as deployed: PCL averaged, the others raw")
     right.set(xlabel="epoch", title="averaged weights in all rows")
     return any(drawn)
@@ -99,6 +99,10 @@ def _peers(figure: Any, cells: Sequence[Cell], out: Path) -> bool:
 
 def error(cell: Cell) -> Callable[[Record], float | None]:
     return lambda record: error_of(record, cell.predictor)
+
+
+def averaged_error(record: Record) -> float | None:
+    return error_of(record, "mean1")
 
 
 def accuracy(cell: Cell) -> Callable[[Record], float | None]:

@@ -270,7 +270,7 @@ def branch_variance(kind: Kind) -> Callable[[Record], float | None]:
 
 def _variance(run: Result, kind: Kind, first: bool) -> float | None:
     half = len(run.records) // 2
-    values = [branch_variance(kind)(record) for record in (run.records[:half] if first else run.records[half:])]
+    values = map(branch_variance(kind), run.records[:half] if first else run.records[half:])
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from ..report.content import Cell, Figure, Section, Table, difference, number, spread, text
 from ..report.from_metrics import banded, figures
 from ..statistics import PAIRED
-from .draw import accuracy, error
+from .draw import accuracy, averaged_error, error
 from .paper import SAYS
 from .protocols import PROTOCOLS, Protocol
 from .reproduce import Reproduction
-from .results import Line, alike, branch_variance, curve, digits, error_of
+from .results import Line, alike, branch_variance, curve, digits
 from .tables import Cell as PaperCell
 
 NAMES = {"table": "Table", "fig": "Fig."}
@@ -85,7 +85,7 @@ def _drawn(experiment: str, title: str, cells: Sequence[PaperCell], out: Path) -
     named = {
         "fig3": [
             ("error %, as deployed", error),
-            ("error %, averaged weights in all rows", lambda cell: lambda record: error_of(record, "mean1")),
+            ("error %, averaged weights in all rows", lambda cell: averaged_error),
         ],
         "fig4": [
             ("accuracy of the ensemble, %", accuracy),
@@ -93,12 +93,15 @@ def _drawn(experiment: str, title: str, cells: Sequence[PaperCell], out: Path) -
             ("branch variance of the averaged weights", lambda cell: branch_variance("mean")),
         ],
     }
+    if experiment not in named:
+        return []
+    compared = alike(cells, out)
     return [
         figure
-        for y, value in named.get(experiment, [])
+        for y, value in named[experiment]
         for figure in figures(
             f"{title}, {y}",
-            [banded(cell.row, curve(cell, out, value(cell)), look) for look, cell in enumerate(alike(cells, out))],
+            [banded(cell.row, curve(cell, out, value(cell)), look) for look, cell in enumerate(compared)],
             y,
             False,
         )
