@@ -12,8 +12,10 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from .deployables import SHAPE, metadata
@@ -99,6 +101,14 @@ def script(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def picture(seed: int = 0, size: tuple[int, int] = (40, 30)) -> Image.Image:
+    """Smooth random colours: JPEG keeps them nearly."""
+    random = np.random.default_rng(seed)
+    return Image.fromarray(random.integers(0, 256, (3, 4, 3), dtype=np.uint8)).resize(
+        size, Image.Resampling.BICUBIC
+    )
 
 
 def shared_data(name: str) -> Path:
