@@ -8,14 +8,17 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """`PeerNet`, `MeanPeers`, `Method` and every method, imported at first use: torch is slow to import."""
+    """`PeerNet`, `Method`, every method and parts of recipes, imported at first use: torch is slow to import."""
     if not name[0].isupper():
         raise AttributeError(f"module 'coterie' has no attribute '{name}'")
+    from .data.mix import CutMix, MixUp
+    from .losses import CrossEntropy
     from .mean import MeanPeers
     from .methods import Method, available
     from .peers import PeerNet
 
-    found = {"PeerNet": PeerNet, "MeanPeers": MeanPeers, "Method": Method, **available()}
-    if name in found:
-        return found[name]
-    raise AttributeError(f"module 'coterie' has no attribute '{name}'; it has {', '.join(found)}")
+    parts = (PeerNet, MeanPeers, Method, CutMix, MixUp, CrossEntropy)
+    public = {part.__name__: part for part in parts} | available()
+    if name in public:
+        return public[name]
+    raise AttributeError(f"module 'coterie' has no attribute '{name}'; it has {', '.join(public)}")

@@ -15,7 +15,7 @@ from .calibrate import halves, temperature
 from .costs import macs, parameters
 from .cutting import evaluating
 from .data import Data
-from .data.data import Split, sent
+from .data.data import Split, to_device
 from .errors import InputError
 from .methods import Method
 from .run import restored
@@ -120,7 +120,7 @@ def evaluate(
     spread: dict[str, list[Tensor]] = {}
     with evaluating(method):
         for images, labels in batches:
-            images, labels = sent(images, device), sent(labels, device)
+            images, labels = to_device(images, device), to_device(labels, device)
             logits = method.logits(images)
             for name, z in logits.items():
                 scores.setdefault(name, Scores(classes is not None)).add(z, labels)

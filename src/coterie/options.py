@@ -34,8 +34,8 @@ def parser(prog: str = "coterie train") -> ArgumentParser:
     return made
 
 
-def from_namespace(made: ArgumentParser, config: Namespace, given: Namespace) -> Recipe:
-    """The recipe of parsed options; `given` are those that were not left to their defaults."""
+def from_namespace(made: ArgumentParser, config: Namespace) -> Recipe:
+    """The recipe of parsed options."""
     names = [f.name for f in fields(Recipe)]
     try:
         objects = made.instantiate(_as_data(config))
@@ -45,9 +45,9 @@ def from_namespace(made: ArgumentParser, config: Namespace, given: Namespace) ->
     plain = yaml.safe_load(made.dump(config, skip_validation=True))
     recipe.config = {name: plain.get(name) for name in names} | {"model": recipe.model}
     recipe.method_class = import_class(config.method.class_path)
+    recipe.method_options = config.method.get("init_args", Namespace()).as_dict()
     if inspect.isabstract(recipe.method_class):
         raise InputError(f"{recipe.method_class.__name__} has no `forward`: name a method that is complete.")
-    recipe.method_given = set(vars(given.get("method.init_args") or Namespace()))
     return recipe
 
 
@@ -70,7 +70,7 @@ def from_options(options: dict[str, Any]) -> Recipe:
         options["method"] = full_name(method)
     elif isinstance(method, dict) and "class_path" in method:
         options["method"] = {**method, "class_path": full_name(method["class_path"])}
-    return from_namespace(made, parse_object(made, options), parse_object(made, options, defaults=False))
+    return from_namespace(made, parse_object(made, options))
 
 
 def from_file(file: Path) -> Recipe:

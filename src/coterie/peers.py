@@ -99,7 +99,7 @@ class PeerNet(nn.Module):
         return len(self.peers)
 
     def forward(self, views: Tensor | Sequence[Tensor], joint: bool = False, trunk_gradient: float = 1.0) -> Peers:
-        """Run every peer: on one view for all, the shared modules once; or on m views, one per peer.
+        """Run every peer: on one view for all, the shared modules once; or on m views, one for each peer.
 
         With `joint`, the shared modules see the m views as one batch (one set of batch-norm statistics).
         What the trunk's parameters receive in the backward pass is multiplied with `trunk_gradient`.
@@ -112,8 +112,10 @@ class PeerNet(nn.Module):
                     return self.forward(views, joint)
             finally:
                 self._compiled = compiled
-        one_view = isinstance(views, Tensor)
-        each = [views] * self.size if isinstance(views, Tensor) else list(views)
+        each = [views] if isinstance(views, Tensor) else list(views)
+        one_view = len(each) == 1
+        if one_view:
+            each *= self.size
         if len(each) != self.size:
             raise InputError(f"{self.size} peers need {self.size} views or one for all, not {len(each)}.")
         if self._changes_input:

@@ -16,9 +16,12 @@ from torch.optim.lr_scheduler import LRScheduler
 from . import data as data_sets
 from . import methods, models
 from .cuts import default_cut
+from .data.class_weights import read_class_weights
 from .data.dataset import AnyData
+from .data.mix import Mix
 from .errors import InputError
 from .finetune import start_equal, stay_equal
+from .losses import CrossEntropy
 from .methods import Method
 from .methods.pcl import PCL
 from .peers import PeerNet
@@ -50,6 +53,10 @@ class Recipe:
         optimizer: any torch optimiser.
         schedule: the learning rate's course: Steps, Cosine, or any torch scheduler, stepped per epoch.
         warmup: fraction of the training with a linearly rising learning rate.
+        mix: combine images with each other: CutMix or MixUp.
+        label_smoothing: the part of each target of the cross-entropies that is spread evenly over all classes.
+        class_weights: weights of the classes in the cross-entropies: 'balanced' (n / (C n_c)), a list, or a file
+            of numbers.
         ramp_up: fraction of the training over which distillation weights rise (80 of 300 epochs); a method's
             own `ramp_up`, in epochs, overrides it.
         ema_horizon: fraction of the training that weight averages look back (1,000 of 117,300 steps); a
@@ -86,6 +93,9 @@ class Recipe:
     optimizer: Callable[[Iterable[Any]], Optimizer] = SGD
     schedule: Schedule | Callable[[Optimizer], LRScheduler] = field(default_factory=Steps)
     warmup: float = 0.0
+    mix: Mix | None = None
+    label_smoothing: float = 0.0
+    class_weights: list[float] | str | None = None
     ramp_up: float = 80 / 300
     ema_horizon: float = 1000 / 117300
     ema: bool = False
@@ -106,8 +116,10 @@ class Recipe:
 
     def __post_init__(self) -> None:
         self.config: dict[str, Any] = {}
+        self.resolved: dict[str, Any] = {}
+        """What `build` worked out from fractions, words and files; recorded beside the options, not among them."""
         self.method_class: type[Method] = PCL
-        self.method_given: set[str] = set()
+        self.method_options: dict[str, Any] = {}
         self.models = [self.model]
         if isinstance(self.peers, str):
             self.models = [name.strip() for name in self.peers.split(",")]
@@ -125,6 +137,8 @@ class Recipe:
                 raise InputError(
                     f"--{name} is a fraction of the training, from 0 to 1, not {getattr(self, name)}."
                 )
+        if not 0 <= self.label_smoothing < 1:
+            raise InputError(f"--label_smoothing must be from 0 to below 1, not {self.label_smoothing}.")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise InputError(f"--clip-norm must be greater than 0, not {self.clip_norm}.")
         if self.sync_batch_norm and self.accumulate > 1:
@@ -151,21 +165,37 @@ class Recipe:
         net = self._net(fresh)
         steps = self.epochs * self.steps_per_epoch
         beta = 1.0 - 1.0 / max(1.0, self.ema_horizon * steps)
-        options = self.config["method"].setdefault("init_args", {})  # also those a subclass passes on unnamed
+        options = self.method_options
         if not options.get("temperature", 1.0) > 0:
             raise InputError(f"--method.temperature must be greater than 0, not {options['temperature']}.")
-        scaled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
-        scaled = {k: v for k, v in scaled.items() if k in options and k not in self.method_given}
-        method = self.method(net, **scaled)
+        scheduled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
+        scheduled = {name: value for name, value in scheduled.items() if name in options and options[name] is None}
+        method = self.method(net, **scheduled)
+        self.resolved = {f"method.{name}": value for name, value in scheduled.items()}
+        self._check_mixing(method)
+        weights = read_class_weights(self.class_weights, self.data)
+        if weights is not None:
+            self.resolved["class_weights"] = weights
+        method.cross_entropy = CrossEntropy(self.label_smoothing, weights)
         if fresh and stay_equal(method, self.data):
             raise InputError(
                 f"Peers that start from the same weights and see the same views would stay equal: "
                 f"{self.method_class.__name__} needs --branch_noise, such as 0.05."
             )
-        options.update(scaled)
         if self.ema and method.mean is None:
-            method.keep_mean(options.get("beta", beta))
+            given = options.get("beta")
+            method.keep_mean(beta if given is None else given)
         return method
+
+    def _check_mixing(self, method: Method) -> None:
+        if self.mix is None:
+            return
+        if not method.soft_targets:
+            name = self.method_class.__name__
+            raise InputError(f"{name} compares classes and cannot train on mixed images: leave out --mix.")
+        if min(self.batch, self.data.train_size) < 2:
+            name = type(self.mix).__name__
+            raise InputError(f"--mix {name} needs at least two images in a batch: raise --batch.")
 
     def build_optimizer(self, method: Method) -> Optimizer:
         """The optimiser of all that is trained."""

@@ -28,7 +28,8 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.config, self.metrics_file = path / "config.yaml", path / "metrics.jsonl"
+        self.config, self.resolved = path / "config.yaml", path / "resolved.json"
+        self.metrics_file = path / "metrics.jsonl"
         self.environment, self.student = path / "environment.json", path / "student.safetensors"
         self.checkpoints = Checkpoints(path)
         self.checkpoint = self.checkpoints.newest
@@ -64,9 +65,10 @@ class Run:
             self._compare(recipe)
             self.same_data(recipe)
         else:
-            contact_sheet(recipe.data, views=3, seed=recipe.seed).save(self.path / "views.png")
+            contact_sheet(recipe.data, views=3, seed=recipe.seed, mix=recipe.mix).save(self.path / "views.png")
             write(self.path / "data.json", json.dumps(recipe.data.described(), indent=2) + "\n")
         write(self.config, yaml.safe_dump(recipe.config, sort_keys=False))
+        write(self.resolved, json.dumps(recipe.resolved, indent=2) + "\n")
         self.recipe, self.checkpoints.every = recipe, recipe.checkpoint_seconds
         state = self.checkpoints.load()
         self._note_environment(recipe.seed, processes)

@@ -83,6 +83,10 @@ class Rates:
         if self.torch is not None and warmup:
             raise InputError("--warmup belongs to Steps and Cosine: a torch scheduler has its own (SequentialLR).")
 
+    def progress(self, step: int) -> float:
+        """The fraction of the training that is done before step 0, 1, ..."""
+        return step / self.steps
+
     def set(self, step: int) -> float:
         """Set the rates of step 0, 1, ...; returns the first group's."""
         if self.ours is not None:

@@ -69,16 +69,20 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
                 mine = [piece.images for pieces in steps for piece in pieces]
                 stream = data.stream(mine, method.views, recipe.seed, epoch, device)
                 method.train()
-                for pieces in steps:
+                for part, pieces in zip(left, steps, strict=True):
                     world.seed(recipe.seed, state.step)
                     lr = rates.set(state.step)
                     if recipe.compile == "reduce-overhead":
                         torch.compiler.cudagraph_mark_step_begin()  # what the last step's graphs wrote is free
+                    method.cross_entropy.see_batch(data.labels["train"][images[part]])
                     for piece in pieces:
-                        views, labels = next(stream)
+                        views, targets = next(stream)
+                        if recipe.mix is not None:
+                            progress, draws = rates.progress(state.step), (recipe.seed, state.step, world.rank)
+                            views, targets = recipe.mix(views, targets, len(data.classes), progress, draws)
                         with world.exchange(forward, now=piece is pieces[-1]):
                             with precision.autocast():
-                                terms = forward(views if len(views) > 1 else views[0], labels, epoch)
+                                terms = forward(views, targets, epoch)
                             precision.backward(terms["loss"] * piece.weight)
                         watch.add(terms, piece, state.step, lr)
                     if precision.step(optimizer):

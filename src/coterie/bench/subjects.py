@@ -73,8 +73,7 @@ class Stepper:
         self.views, self.labels = inputs(method.views, batch, size)
 
     def __call__(self) -> dict[str, Tensor]:
-        views = self.views if len(self.views) > 1 else self.views[0]
-        terms: dict[str, Tensor] = self.method(views, self.labels, EPOCH)
+        terms: dict[str, Tensor] = self.method(self.views, self.labels, EPOCH)
         terms["loss"].backward()
         self.optimizer.step()
         self.optimizer.zero_grad()

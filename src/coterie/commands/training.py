@@ -34,10 +34,10 @@ def train(arguments: list[str]) -> None:
 
     parser = options.parser()
     parser.add_argument("--out", type=str, help="the run directory (required).")
-    config, given = parse(parser, arguments), parse(parser, arguments, defaults=False)
+    config = parse(parser, arguments)
     if config.out is None:
         raise InputError("--out is missing: name the directory for this run.")
-    made = options.from_namespace(parser, config, given)
+    made = options.from_namespace(parser, config)
     run(made, Path(config.out), made.method_class.__name__)
     if os.environ.get("RANK", "0") == "0":  # torchrun starts many
         print(f"{config.out}: trained; `coterie evaluate {shlex.quote(config.out)}` shows every predictor.")

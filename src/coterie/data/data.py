@@ -66,7 +66,7 @@ class Data(ABC):
         """`views` of one batch after another on the device, read ahead where reading takes time."""
         for images in batches:
             views, labels = self.views(images, count, seed, epoch)
-            yield [sent(view, device) for view in views], sent(labels, device)
+            yield [to_device(view, device) for view in views], to_device(labels, device)
 
     @abstractmethod
     def test_batches(
@@ -162,7 +162,7 @@ def _per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
     return 255.0 * torch.tensor(values, device=device).view(-1, 1, 1)
 
 
-def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
+def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
     """On this device, through pinned memory: a copy to a GPU from any other waits for the steps before it."""
     if torch.device(device).type == "cuda" and tensor.device.type == "cpu":
         tensor = tensor.pin_memory()

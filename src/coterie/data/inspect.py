@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections import defaultdict
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
 from ..errors import InputError
 from .data import Data, Split
 from .images import Unreadable
+from .mix import Mix
 
 CELL = 96
 """Pixels of an image on the contact sheet."""
@@ -53,21 +56,30 @@ def inspect(data: Data) -> dict[str, Any]:
     }
 
 
-def contact_sheet(data: Data, views: int = 3, images: int = 8, seed: int = 0, epoch: int = 0) -> Image.Image:
-    """Training images, spread over the set, each in a row: the original, then its views as training sees them."""
+def contact_sheet(
+    data: Data, views: int = 3, images: int = 8, seed: int = 0, epoch: int = 0, mix: Mix | None = None
+) -> Image.Image:
+    """Draw training images, spread over the set, each in a row: the original, then its views in training.
+
+    With `mix`, the views follow once more as a step that mixes makes them.
+    """
     chosen = np.unique(np.linspace(0, data.train_size - 1, images).astype(np.int64))
     rows: list[tuple[str, list[Image.Image | None]]] = []
+    batches: list[tuple[list[Tensor], Tensor]] = []
     for image in chosen.tolist():
         original = None
         try:
             with suppress(NotImplementedError):  # a set of somebody's own need not have originals
                 original = data.original(image)
-            made, labels = data.views(np.array([image]), views, seed, epoch)
+            batch = data.views(np.array([image]), views, seed, epoch)
         except (Unreadable, InputError):  # it cannot be read: training will say so
             continue
-        rows.append((data.classes[int(labels[0])], [original, *(_picture(view[0], data) for view in made)]))
-    top, gap = 16, 4
-    sheet = Image.new("RGB", ((views + 1) * (CELL + gap) + gap, len(rows) * (CELL + top + gap) + gap), "white")
+        batches.append(batch)
+        rows.append((data.classes[int(batch[1][0])], [original, *(_picture(view[0], data) for view in batch[0])]))
+    if mix is not None and len(rows) > 1:
+        rows = _with_mixed(rows, batches, data, mix, seed)
+    top, gap, columns = 16, 4, max((len(pictures) for _, pictures in rows), default=0)
+    sheet = Image.new("RGB", (columns * (CELL + gap) + gap, len(rows) * (CELL + top + gap) + gap), "white")
     pen = ImageDraw.Draw(sheet)
     for r, (label, shown) in enumerate(rows):
         y = gap + r * (CELL + top + gap)
@@ -77,6 +89,27 @@ def contact_sheet(data: Data, views: int = 3, images: int = 8, seed: int = 0, ep
                 cell = _fitted(picture.convert("RGB"))
                 sheet.paste(cell, (gap + c * (CELL + gap), y + top))
     return sheet
+
+
+def _with_mixed(
+    rows: list[tuple[str, list[Image.Image | None]]],
+    batches: list[tuple[list[Tensor], Tensor]],
+    data: Data,
+    mix: Mix,
+    seed: int,
+) -> list[tuple[str, list[Image.Image | None]]]:
+    """Add the same views mixed, and to each label what the images were mixed to."""
+    always = copy.copy(mix)
+    always.probability = always.until = 1.0
+    together = [torch.cat(views) for views in zip(*(views for views, _ in batches), strict=True)]
+    labels = torch.cat([labels for _, labels in batches])
+    mixed, targets = always(together, labels, len(data.classes), seed=(seed,))
+    result = []
+    for i, (label, pictures) in enumerate(rows):
+        shares = sorted(((p, c) for c, p in enumerate(targets[i].tolist()) if p), reverse=True)
+        text = " + ".join(f"{p:.2f} {data.classes[c]}" for p, c in shares)
+        result.append((f"{label}; mixed: {text}", [*pictures, *(_picture(view[i], data) for view in mixed)]))
+    return result
 
 
 def _picture(view: Tensor, data: Data) -> Image.Image:

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from ..errors import InputError, warn
 from ..signals import ASKED
 from .augment import Augment, Augmentation
-from .data import Data, Indices, Split, normalise, sent
+from .data import Data, Indices, Split, normalise, to_device
 from .draws import draws
 from .images import Unreadable
 
@@ -136,8 +136,8 @@ class Loaded(Data):
                 f"Of a batch of {asked} images {len(delivery.labels)} could be read: "
                 "`coterie data inspect` lists the bad files."
             )
-        pixels = sent(delivery.pixels, device)  # a quarter of the bytes: normalised over there
-        return [self._normal(view) for view in pixels], sent(delivery.labels, device)
+        pixels = to_device(delivery.pixels, device)  # a quarter of the bytes: normalised over there
+        return [self._normal(view) for view in pixels], to_device(delivery.labels, device)
 
     def _normal(self, pixels: Tensor) -> Tensor:
         return normalise(pixels, self.mean, self.std) if pixels.dtype == torch.uint8 else pixels

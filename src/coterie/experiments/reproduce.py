@@ -124,7 +124,7 @@ class Reproduction:
     def recipe(self, job: Job) -> Recipe:
         """A job's recipe as `coterie train` will understand it, the data as seen from here."""
         parser, flags = self._parser, job.flags(self._root(job))
-        return options.from_namespace(parser, parse(parser, flags), parse(parser, flags, defaults=False))
+        return options.from_namespace(parser, parse(parser, flags))
 
     @cached_property
     def _parser(self) -> ArgumentParser:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..errors import InputError
-from ..losses import cross_entropy, total
+from ..losses import total
 from ..peers import PeerNet
 from .method import Method, Views
 
@@ -30,7 +30,6 @@ class Baseline(Method):
             raise InputError(f"Baseline needs at least one view of each image, not {views}.")
         self.views = views
 
-    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
-        each = [views] if isinstance(views, Tensor) else views
-        losses = [cross_entropy(self.net(view).logits, labels).sum() for view in each]
+    def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
+        losses = [self.cross_entropy(self.net([view]).logits, targets) for view in views]
         return total(ce=sum(losses[1:], start=losses[0]) / len(losses))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..losses import cross_entropy, distil, ramp_up, total
+from ..losses import divergence, ramp_up, reduce, total
 from ..peers import PeerNet
 from .method import Method, Views
 
@@ -26,7 +26,7 @@ class CL(Method):
     Args:
         net: the peers.
         temperature: T.
-        ramp_up: the epochs over which w(e) rises; 0 for none.
+        ramp_up: the epochs over which w(e) rises; 0 for none, null follows --ramp_up (alone: 80).
         weight: the height of w(e).
         ce_weight: of the cross-entropies.
         mean_gradient: ILR; without it the trunk is trained by the sum of the heads' gradients.
@@ -38,7 +38,7 @@ class CL(Method):
         self,
         net: PeerNet,
         temperature: float = 3.0,
-        ramp_up: float = 80,
+        ramp_up: float | None = None,
         weight: float = 1.0,
         ce_weight: float = 1.0,
         mean_gradient: bool = True,
@@ -47,11 +47,11 @@ class CL(Method):
         self.temperature, self.ramp_up, self.weight = temperature, ramp_up, weight
         self.ce_weight, self.mean_gradient = ce_weight, mean_gradient
 
-    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+    def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
         z = self.net(views, trunk_gradient=1 / self.net.size if self.mean_gradient else 1.0).logits
         others = [torch.cat([z[:h], z[h + 1 :]]).mean(0).detach() for h in range(len(z))]
-        w = ramp_up(epoch, self.ramp_up, self.weight)
+        w, t = ramp_up(epoch, self.ramp_up, self.weight), self.temperature
         return total(
-            ce_peers=self.ce_weight * cross_entropy(z, labels).sum(),
-            distil_peers=w * distil(torch.stack(others), z, self.temperature).sum(),
+            ce_peers=self.ce_weight * self.cross_entropy(z, targets),
+            distil_peers=w * reduce(divergence(torch.stack(others), z, t), scale=t**2),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..losses import cross_entropy, distil_others, total
+from ..losses import peer_divergences, reduce, total
 from ..peers import PeerNet, Peers
 from .method import Method, Views
 
@@ -34,11 +34,14 @@ class DML(Method):
         super().__init__(net)
         self.temperature, self.weight = temperature, weight
 
-    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+    def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
         z = self.net(views).logits
+        others = reduce(peer_divergences(z.detach(), z, self.temperature), scale=self.temperature**2) / (
+            self.net.size - 1
+        )
         return total(
-            ce_peers=cross_entropy(z, labels).sum(),
-            distil_peers=self.weight * distil_others(z.detach(), z, self.temperature),
+            ce_peers=self.cross_entropy(z, targets),
+            distil_peers=self.weight * others,
         )
 
     def ensemble(self, peers: Peers) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..losses import cross_entropy, distil, ramp_up, total
+from ..losses import divergence, ramp_up, reduce, total
 from ..peers import PeerNet, Peers
 from .method import Method, Views
 
@@ -29,13 +29,15 @@ class FFL(Method):
     Args:
         net: the peers.
         temperature: T.
-        ramp_up: the epochs over which w(e) rises; 0 for none.
+        ramp_up: the epochs over which w(e) rises; 0 for none, null follows --ramp_up (alone: 80).
         weight: the height of w(e).
     """
 
     least_peers = 2
 
-    def __init__(self, net: PeerNet, temperature: float = 3.0, ramp_up: float = 80, weight: float = 1.0) -> None:
+    def __init__(
+        self, net: PeerNet, temperature: float = 3.0, ramp_up: float | None = None, weight: float = 1.0
+    ) -> None:
         super().__init__(net)
         self.temperature, self.ramp_up, self.weight = temperature, ramp_up, weight
         shape, *others = net.shapes["maps"]
@@ -54,15 +56,15 @@ class FFL(Method):
         ).to(next(net.parameters()))
         self.classifier = nn.Linear(d, net.num_classes).to(next(net.parameters()))
 
-    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+    def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
         peers = self.net(views)
         z, fused = peers.logits, self.ensemble(peers)
         w, t = ramp_up(epoch, self.ramp_up, self.weight), self.temperature
         return total(
-            ce_peers=cross_entropy(z, labels).sum(),
-            ce_fused=cross_entropy(fused, labels),
-            distil_fused=w * distil(fused.detach(), z, t).sum(),
-            distil_mean=w * distil(z.mean(0).detach(), fused, t),
+            ce_peers=self.cross_entropy(z, targets),
+            ce_fused=self.cross_entropy(fused, targets),
+            distil_fused=w * reduce(divergence(fused.detach(), z, t), scale=t**2),
+            distil_mean=w * reduce(divergence(z.mean(0).detach(), fused, t), scale=t**2),
         )
 
     def ensemble(self, peers: Peers) -> Tensor:

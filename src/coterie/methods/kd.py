@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from .. import trained
 from ..errors import InputError
 from ..layout import channels_last
-from ..losses import cross_entropy, distil, total
+from ..losses import divergence, reduce, total
 from ..peers import PeerNet
 from .method import Method, Views
 
@@ -53,11 +53,14 @@ class KD(Method):
     def prepare(self) -> None:
         self._teacher.load(self.net)
 
-    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+    def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
         z, teacher = self.net(views).logits[0], self._teacher.load(self.net)
         with torch.no_grad():
-            target = teacher(views if isinstance(views, Tensor) else views[0])
-        return total(ce=cross_entropy(z, labels), distil=self.weight * distil(target, z, self.temperature))
+            answer = teacher(views[0])
+        return total(
+            ce=self.cross_entropy(z, targets),
+            distil=self.weight * reduce(divergence(answer, z, self.temperature), scale=self.temperature**2),
+        )
 
 
 class _Teacher:

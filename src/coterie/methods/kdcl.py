@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..losses import cross_entropy, distil, total, widen
+from ..losses import cross_entropy, divergence, reduce, total
 from ..peers import PeerNet
 from .method import Method, Views
 
@@ -22,6 +22,7 @@ class KDCL(Method):
         naive      z_k of the network k with the lowest CE(z_k, y)          (KDCL-Naive, the paper's Table 1)
         mean       mean_i z_i
         min_logit  min_i (z_i - z_i[y]), for each class                     (KDCL-MinLogit)
+    Of probabilities y, z_i[y] is sum_c y_c z_i[c].
 
     Network i sees its own augmented view x^i. The networks may be of different architectures.
     Deployed: network 1.
@@ -49,20 +50,21 @@ class KDCL(Method):
         self.temperature, self.weight, self.teacher = temperature, weight, teacher
         self.views = net.size
 
-    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
-        z = self.net(views).logits
-        target = self.target(z.detach(), labels)
+    def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
+        z, t = self.net(views).logits, self.temperature
+        teacher = self.choose(z.detach(), targets)
         return total(
-            ce_peers=cross_entropy(z, labels).sum(),
-            distil_ensemble=self.weight * distil(target, z, self.temperature).sum(),
+            ce_peers=self.cross_entropy(z, targets),
+            distil_ensemble=self.weight * reduce(divergence(teacher, z, t), scale=t**2),
         )
 
-    def target(self, z: Tensor, labels: Tensor) -> Tensor:
-        """z_t (B, C) of logits (m, B, C)."""
+    def choose(self, z: Tensor, targets: Tensor) -> Tensor:
+        """Return z_t (B, C) of logits (m, B, C)."""
         if self.teacher == "mean":
             return z.mean(0)
-        images = torch.arange(len(labels), device=z.device)
+        images = torch.arange(len(targets), device=z.device)
         if self.teacher == "min_logit":
-            return (z - z[:, images, labels].unsqueeze(-1)).amin(0)
-        best = widen(z).log_softmax(-1)[:, images, labels].argmax(0)  # the lowest CE
-        return z[best, images]
+            true = z[:, images, targets] if targets.dim() == 1 else (z * targets.to(z)).sum(-1)
+            return (z - true.unsqueeze(-1)).amin(0)
+        # By the target as it is: neither smoothed nor weighted.
+        return z[cross_entropy(z, targets).argmin(0), images]

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..losses import contrast, cross_entropy, distil, distil_others, total, widen
+from ..losses import contrast, divergence, peer_divergences, reduce, total, widen
 from ..peers import PeerNet, Peers
 from .method import Method, Views
 
@@ -45,6 +45,7 @@ class MCL(Method):
     trains = "networks"
     least_peers = 2
     couples_batch = True
+    soft_targets = False
 
     def __init__(
         self,
@@ -68,18 +69,18 @@ class MCL(Method):
             for shape in features
         ).to(next(net.parameters()))
 
-    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+    def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
         peers, m, t = self.net(views), self.net.size, self.temperature
         s = self.similarities(peers)
         across = ~torch.eye(m, dtype=torch.bool, device=s.device)
         within, between = s.diagonal().movedim(-1, 0), s[across]
         a, b, c, d = self.weights
         return total(
-            ce_peers=cross_entropy(peers.logits, labels).sum(),
-            contrast=a * contrast(within, labels).sum(),
-            contrast_across=b * contrast(between, labels).sum(),
-            distil_contrast=c * (m - 1) * distil_others(within.detach(), within, t),
-            distil_across=d * distil(s.transpose(0, 1)[across].detach(), between, t).sum(),
+            ce_peers=self.cross_entropy(peers.logits, targets),
+            contrast=a * reduce(*contrast(within, targets)),
+            contrast_across=b * reduce(*contrast(between, targets)),
+            distil_contrast=c * reduce(peer_divergences(within.detach(), within, t), scale=t**2),
+            distil_across=d * reduce(divergence(s.transpose(0, 1)[across].detach(), between, t), scale=t**2),
         )
 
     def similarities(self, peers: Peers) -> Tensor:

@@ -12,11 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from ..data import Data
+from ..data.targets import checked_targets
 from ..errors import InputError
+from ..losses import CrossEntropy
 from ..mean import MeanPeers
 from ..peers import PeerNet, Peers, standalone
 
-Views = Tensor | Sequence[Tensor]
+Views = Sequence[Tensor]
 
 
 class Method(nn.Module, ABC):
@@ -34,22 +36,61 @@ class Method(nn.Module, ABC):
     couples_batch: ClassVar[bool] = False
     """Whether a term compares images of a batch with each other, so that a batch must not be cut up."""
 
+    soft_targets: ClassVar[bool] = True
+    """Whether targets may be probabilities: after mixing, for example."""
+
     def __init__(self, net: PeerNet) -> None:
         super().__init__()
         if net.size < self.least_peers:
             raise InputError(f"{type(self).__name__} needs at least {self.least_peers} peers, not {net.size}.")
         self.net = net
         self.views = 1
-        """How many views of each image `forward` wants: 1, or one per peer."""
+        """How many views of each image it takes: 1, or one per peer. Any other number is refused."""
+        self.cross_entropy = CrossEntropy()
+        """Computes the cross-entropy terms; replace it for label smoothing or class weights."""
+        self._read_targets = False
         self.mean: MeanPeers | None = None
         self.deploys_mean = False
 
     def prepare(self) -> None:
         """Called once before training: to read, or refuse, what nothing but training needs."""
 
+    def __call__(self, views: Tensor | Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
+        """Compute the weighted terms of the objective and their sum, `loss`.
+
+        Args:
+            views: as many augmented batches of the same images as `self.views` says; for one, also a tensor.
+            targets: class numbers (B,), or probabilities (B, C).
+            epoch: epochs trained so far; it may be a fraction.
+        """
+        batches = [views] if isinstance(views, Tensor) else list(views)
+        if len(batches) != self.views:
+            raise InputError(self._wrong_views(len(batches)))
+        terms: dict[str, Tensor] = super().__call__(batches, self._checked(targets, len(batches[0])), epoch)
+        return terms
+
     @abstractmethod
-    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
-        """The weighted terms of the objective and their sum, `loss`."""
+    def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
+        """The weighted terms of the objective and their sum, `loss`; `views` is always a list of `self.views`."""
+
+    def _wrong_views(self, count: int) -> str:
+        name = type(self).__name__
+        if self.views == 1:
+            return f"{name} takes one view of each image, not {count}: pass one augmented batch, such as views[0]."
+        return (
+            f"{name} takes {self.views} views of each image, not {count}: pass a list of {self.views} batches of "
+            "the same images, each augmented anew."
+        )
+
+    def _checked(self, targets: Tensor, batch: int) -> Tensor:
+        if targets.dim() == 2 and not self.soft_targets:
+            raise InputError(
+                f"{type(self).__name__} compares classes: its targets must be class numbers, not probabilities."
+            )
+        # Reading values waits for a GPU: on one, only the first probabilities are read.
+        read = targets.dim() == 2 and (targets.is_cpu or not (self._read_targets or targets.is_meta))
+        self._read_targets |= read
+        return checked_targets(targets, batch, self.net.num_classes, read)
 
     def ensemble(self, peers: Peers) -> Tensor | None:
         """The ensemble's logits (B, C) from what its peers computed; None without an ensemble."""
@@ -145,5 +186,5 @@ def tried(method: Method, data: Data) -> Method:
     views, labels = [view.to(device) for view in views], labels.to(device)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         # At the end of any ramp-up: every term has its weight.
-        trial(views if len(views) > 1 else views[0], labels, 10**6)["loss"].backward()
+        trial(views, labels, 10**6)["loss"].backward()
     return trial

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..losses import cross_entropy, distil, ramp_up, total, widen
+from ..losses import divergence, ramp_up, reduce, total, widen
 from ..peers import PeerNet, Peers
 from .method import Method, Views
 
@@ -31,7 +31,7 @@ class OKDDip(Method):
     Args:
         net: the peers; the first one is the leader.
         temperature: T.
-        ramp_up: the epochs over which w(e) rises; 0 for none.
+        ramp_up: the epochs over which w(e) rises; 0 for none, null follows --ramp_up (alone: 80).
         weight: the height of w(e).
         leader: whether there is one.
     """
@@ -42,7 +42,7 @@ class OKDDip(Method):
         self,
         net: PeerNet,
         temperature: float = 3.0,
-        ramp_up: float = 80,
+        ramp_up: float | None = None,
         weight: float = 1.0,
         leader: bool = True,
     ) -> None:
@@ -56,16 +56,16 @@ class OKDDip(Method):
         like = next(net.parameters())
         self.query, self.key = (nn.Linear(d, max(1, d // 8), bias=False).to(like) for _ in range(2))
 
-    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+    def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
         peers = self.net(views)
         leader, z = peers.logits[: self.leaders], peers.logits[self.leaders :]
         w, t = ramp_up(epoch, self.ramp_up, self.weight), self.temperature
-        targets = (self.attention(peers).unsqueeze(-1) * z).sum(1)
+        taught = (self.attention(peers).unsqueeze(-1) * z).sum(1)
         return total(
-            ce_peers=cross_entropy(z, labels).sum(),
-            ce_leader=cross_entropy(leader, labels).sum(),  # 0 without a leader
-            distil_peers=w * distil(targets, z, t).sum(),
-            distil_leader=w * distil(z.mean(0).detach(), leader, t).sum(),
+            ce_peers=self.cross_entropy(z, targets),
+            ce_leader=self.cross_entropy(leader, targets),  # 0 without a leader
+            distil_peers=w * reduce(divergence(taught, z, t), scale=t**2),
+            distil_leader=w * reduce(divergence(z.mean(0).detach(), leader, t), scale=t**2),
         )
 
     def attention(self, peers: Peers) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..losses import cross_entropy, distil, ramp_up, total
+from ..losses import divergence, ramp_up, reduce, total
 from ..peers import PeerNet, Peers
 from .method import Method, Views
 
@@ -26,13 +26,15 @@ class ONE(Method):
     Args:
         net: the peers.
         temperature: T.
-        ramp_up: the epochs over which w(e) rises; 0 for none.
+        ramp_up: the epochs over which w(e) rises; 0 for none, null follows --ramp_up (alone: 80).
         weight: the height of w(e).
     """
 
     least_peers = 2
 
-    def __init__(self, net: PeerNet, temperature: float = 3.0, ramp_up: float = 80, weight: float = 1.0) -> None:
+    def __init__(
+        self, net: PeerNet, temperature: float = 3.0, ramp_up: float | None = None, weight: float = 1.0
+    ) -> None:
         super().__init__(net)
         self.temperature, self.ramp_up, self.weight = temperature, ramp_up, weight
         if not net.shapes["trunk"]:
@@ -43,14 +45,14 @@ class ONE(Method):
         gate = nn.Sequential(nn.Linear(width, net.size), nn.BatchNorm1d(net.size), nn.ReLU(), nn.Softmax(1))
         self.gate = gate.to(next(net.parameters()))
 
-    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+    def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
         peers = self.net(views)
         z, teacher = peers.logits, self.ensemble(peers)
-        w = ramp_up(epoch, self.ramp_up, self.weight)
+        w, t = ramp_up(epoch, self.ramp_up, self.weight), self.temperature
         return total(
-            ce_peers=cross_entropy(z, labels).sum(),
-            ce_ensemble=cross_entropy(teacher, labels),
-            distil_ensemble=w * distil(teacher.detach(), z, self.temperature).sum(),
+            ce_peers=self.cross_entropy(z, targets),
+            ce_ensemble=self.cross_entropy(teacher, targets),
+            distil_ensemble=w * reduce(divergence(teacher.detach(), z, t), scale=t**2),
         )
 
     def ensemble(self, peers: Peers) -> Tensor:

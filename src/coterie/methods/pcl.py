@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..losses import cross_entropy, distil, distil_others, ramp_up, total
+from ..losses import divergence, peer_divergences, ramp_up, reduce, total
 from ..peers import PeerNet, Peers
 from .method import Method, Views
 
@@ -32,8 +32,8 @@ class PCL(Method):
     Args:
         net: the peers.
         temperature: T, of both distillation terms.
-        ramp_up: alpha, the epochs over which w(e) rises.
-        beta: the smoothing coefficient of the mean teachers.
+        ramp_up: alpha, the epochs over which w(e) rises; null follows --ramp_up (alone: 80).
+        beta: the smoothing coefficient of the mean teachers; null follows --ema_horizon (alone: 0.999).
         weight: lambda, the height of w(e); the paper has 1.0 for CIFAR and 0.1 for ImageNet.
         ensemble: z^t from the learned classifier on all features, from the sum of the peers' logits
             (Table 2, "Logit Sum"), or no ensemble teacher at all.
@@ -54,8 +54,8 @@ class PCL(Method):
         self,
         net: PeerNet,
         temperature: float = 3.0,
-        ramp_up: float = 80,
-        beta: float = 0.999,
+        ramp_up: float | None = None,
+        beta: float | None = None,
         weight: float = 1.0,
         ensemble: Literal["learned", "sum", "none"] = "learned",
         distil_ensemble: bool = True,
@@ -79,21 +79,21 @@ class PCL(Method):
             width = sum(shape.numel() for shape in net.shapes["features"] if shape is not None)
             self.classifier = nn.Linear(width, net.num_classes).to(next(net.parameters()))
         if peer_teacher in ("mean", "own_mean"):
-            self.keep_mean(beta, mean_batch_norm)
+            self.keep_mean(0.999 if beta is None else beta, mean_batch_norm)
             self.deploys_mean = True
 
-    def forward(self, views: Views, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+    def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
         peers = self.net(views, joint=self.joint_trunk)
         z, zero, w = peers.logits, peers.logits.new_zeros(()), ramp_up(epoch, self.ramp_up, self.weight)
         ce_ensemble = distil_ensemble = zero
         teacher = self.ensemble(peers)
         if teacher is not None:
-            ce_ensemble = cross_entropy(teacher, labels)
+            ce_ensemble = self.cross_entropy(teacher, targets)
             if self.distil_ensemble:
                 target = teacher if self.teacher_gradient else teacher.detach()
-                distil_ensemble = w * distil(target, z, self.temperature).sum()
+                distil_ensemble = w * reduce(divergence(target, z, self.temperature), scale=self.temperature**2)
         return total(
-            ce_peers=cross_entropy(z, labels).sum(),
+            ce_peers=self.cross_entropy(z, targets),
             ce_ensemble=ce_ensemble,
             distil_ensemble=distil_ensemble,
             distil_mean=w * self._from_peers(views, z),
@@ -104,19 +104,24 @@ class PCL(Method):
         if self.peer_teacher == "none":
             return z.new_zeros(())
         if self.peer_teacher == "mutual":
-            return distil_others(z.detach(), z, self.temperature)
+            return self._from_others(z.detach(), z)
         assert self.mean_method is not None
         with torch.no_grad():
             net = self.mean_method.net
-            if self.mean_view == "taught" and not isinstance(views, Tensor):
-                teachers = torch.stack([net(view).logits for view in views], dim=1)  # [l, j]
+            if self.mean_view == "taught" and len(views) > 1:
+                teachers = torch.stack([net([view]).logits for view in views], dim=1)  # [l, j]
                 if self.peer_teacher == "own_mean":
                     teachers = teachers.diagonal().movedim(-1, 0)
             else:
                 teachers = net(views, joint=self.joint_trunk).logits
         if self.peer_teacher == "own_mean":
-            return distil(teachers, z, self.temperature).sum()
-        return distil_others(teachers, z, self.temperature)
+            return reduce(divergence(teachers, z, self.temperature), scale=self.temperature**2)
+        return self._from_others(teachers, z)
+
+    def _from_others(self, teachers: Tensor, z: Tensor) -> Tensor:
+        return reduce(peer_divergences(teachers, z, self.temperature), scale=self.temperature**2) / max(
+            1, self.net.size - 1
+        )
 
     def ensemble(self, peers: Peers) -> Tensor | None:
         if self.ensemble_kind == "none":

@@ -1,0 +1,132 @@
+"""Mixing: each image of a batch is combined with a partner, and so are their targets."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from .data import to_device
+from .targets import probabilities
+
+STREAM = 0x4D4958
+"""Tells the draws of mixing from others with the same seed and step."""
+
+
+class Mix(ABC):
+    """Combine each image with a partner: one permutation, one lambda and one box for a whole step.
+
+    They are the same for all views, so that peers and mean teachers, which are compared with each other, answer
+    the same question.
+
+    Args:
+        alpha: of the Beta(alpha, alpha) distribution that lambda, the share of the image itself, is drawn from.
+        probability: of mixing in a step.
+        until: the fraction of the training after which images stay as they are.
+    """
+
+    def __init__(self, alpha: float = 1.0, probability: float = 0.5, until: float = 1.0) -> None:
+        if not 0 < alpha < float("inf"):
+            raise InputError(f"alpha of {type(self).__name__} must be greater than 0, not {alpha}.")
+        for name, value in (("probability", probability), ("until", until)):
+            if not 0 <= value <= 1:
+                raise InputError(f"{name} of {type(self).__name__} must be from 0 to 1, not {value}.")
+        self.alpha, self.probability, self.until = alpha, probability, until
+
+    def __call__(
+        self,
+        views: Sequence[Tensor],
+        targets: Tensor,
+        num_classes: int | None = None,
+        progress: float = 0.0,
+        seed: Sequence[int] | None = None,
+    ) -> tuple[list[Tensor], Tensor]:
+        """Mix the views (B, C, H, W) of a batch and its targets, or return both as they are.
+
+        Args:
+            views: augmented batches of the same images.
+            targets: class numbers (B,) or probabilities (B, C).
+            num_classes: C. If None, the largest class number of the batch tells, which waits for a GPU.
+            progress: the fraction of the training that is done, for `until`.
+            seed: numbers that determine the draws. If None, they come from torch's generator.
+        """
+        views = list(views)
+        if len({view.shape for view in views}) != 1:
+            raise InputError(f"{type(self).__name__} mixes all views alike: they must have one shape.")
+        if len(views[0]) < 2:
+            raise InputError(f"{type(self).__name__} needs at least two images in a batch, to mix them.")
+        numbers = (int(torch.randint(2**62, ())),) if seed is None else (*seed, STREAM)
+        random = np.random.default_rng(numbers)
+        # Drawn in any case and in this order: parts of a batch that are computed one by one agree.
+        mixes = random.random() < self.probability and progress < self.until - 1e-9
+        share, centre = random.beta(self.alpha, self.alpha), random.random(2)
+        if not mixes:
+            return views, targets
+        partners = to_device(torch.from_numpy(random.permutation(len(views[0]))), views[0].device)
+        mixed, share = self.mix(views, partners, share, (centre[0], centre[1]))
+        if targets.dim() == 1 and num_classes is None:
+            num_classes = int(targets.max()) + 1
+        y = probabilities(targets, num_classes or targets.shape[-1])
+        return mixed, share * y + (1 - share) * y[partners.to(y.device)]
+
+    @abstractmethod
+    def mix(
+        self, views: list[Tensor], partners: Tensor, share: float, centre: tuple[float, float]
+    ) -> tuple[list[Tensor], float]:
+        """Return the mixed views and the share of the image itself that was reached."""
+
+
+class MixUp(Mix):
+    """Average each image with its partner: lambda x + (1 - lambda) x' (Zhang et al., ICLR 2018).
+
+    Args:
+        alpha: of the Beta(alpha, alpha) distribution that lambda is drawn from.
+        probability: of mixing in a step.
+        until: the fraction of the training after which images stay as they are.
+    """
+
+    def __init__(self, alpha: float = 0.4, probability: float = 0.5, until: float = 1.0) -> None:
+        super().__init__(alpha, probability, until)
+
+    def mix(
+        self, views: list[Tensor], partners: Tensor, share: float, centre: tuple[float, float]
+    ) -> tuple[list[Tensor], float]:
+        return [share * view + (1 - share) * view[partners] for view in views], share
+
+
+class CutMix(Mix):
+    """Put a box of its partner into each image, of 1 - lambda of its area (Yun et al., ICCV 2019).
+
+    Args:
+        alpha: of the Beta(alpha, alpha) distribution that lambda is drawn from.
+        probability: of mixing in a step.
+        until: the fraction of the training after which images stay as they are.
+    """
+
+    def __init__(self, alpha: float = 1.0, probability: float = 0.5, until: float = 1.0) -> None:
+        super().__init__(alpha, probability, until)
+
+    def mix(
+        self, views: list[Tensor], partners: Tensor, share: float, centre: tuple[float, float]
+    ) -> tuple[list[Tensor], float]:
+        height, width = views[0].shape[-2:]
+        (top, bottom), (left, right) = (
+            clipped_side(size, place, share) for size, place in zip((height, width), centre, strict=True)
+        )
+        mixed = []
+        for view in views:
+            copy = view.clone()
+            copy[..., top:bottom, left:right] = view[..., top:bottom, left:right][partners]
+            mixed.append(copy)
+        # Of the box as it was cut, not as it was drawn: the border may have clipped it.
+        return mixed, 1 - (bottom - top) * (right - left) / (height * width)
+
+
+def clipped_side(size: int, centre: float, share: float) -> tuple[int, int]:
+    """Return where a side of the box begins and ends: of sqrt(1 - share) of `size`, clipped at the border."""
+    middle, half = int(centre * size), int(0.5 * float(np.sqrt(1 - share)) * size)
+    return max(0, middle - half), min(size, middle + half)
