@@ -20,47 +20,19 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 METHODS = ("Baseline", "KD", "DML", "CL", "ONE", "FFL", "OKDDip", "KDCL", "PCL", "MCL")
-DIGITS = "--data digits --model resnet8 --data.limit 20 --batch 50 --epochs 2 --device cpu".split()  # noqa: SIM905
-    "--data",
-    "digits",
-    "--model",
-    "resnet8",
-    "--data.limit",
-    "20",
-    "--batch",
-    "50",
-    "--epochs",
-    "2",
-    "--device",
-    "cpu",
-]
-FOLDER = "--data folder --model resnet8 --batch 8 --epochs 2 --device cpu --data.workers 2".split()  # noqa: SIM905
-    "--data",
-    "folder",
-    "--model",
-    "resnet8",
-    "--batch",
-    "8",
-    "--epochs",
-    "2",
-    "--device",
-    "cpu",
-    "--data.workers",
-    "2",
-    "--data.size",
-    "32",
-]
+DIGITS = "--data digits --model resnet8 --data.limit 20 --batch 50 --epochs 2 --device cpu"
+FOLDER = "--data folder --model resnet8 --batch 8 --epochs 2 --device cpu --data.workers 2 --data.size 32"
 
 
 def trainings(folder: Path) -> dict[str, list[str]]:
     """Name the trainings that are compared, with their options."""
-    named = {method: ["--method", method, *DIGITS] for method in METHODS}
+    named = {method: ["--method", method, *DIGITS.split()] for method in METHODS}
     named["KD"] += ["--method.teacher", "Baseline"]
-    named["Baseline --ema"] = ["--method", "Baseline", "--ema", *DIGITS]
-    named["KDCL --accumulate 2"] = ["--method", "KDCL", "--accumulate", "2", *DIGITS]
-    named["PCL, folder with workers"] = ["--method", "PCL", *FOLDER, "--data.root", str(folder)]
-    named["PCL, two processes"] = ["--method", "PCL", *DIGITS]
-    named["PCL, killed and continued"] = ["--method", "PCL", *DIGITS]
+    named["Baseline --ema"] = ["--method", "Baseline", "--ema", *DIGITS.split()]
+    named["KDCL --accumulate 2"] = ["--method", "KDCL", "--accumulate", "2", *DIGITS.split()]
+    named["PCL, folder with workers"] = ["--method", "PCL", *FOLDER.split(), "--data.root", str(folder)]
+    named["PCL, two processes"] = ["--method", "PCL", *DIGITS.split()]
+    named["PCL, killed and continued"] = ["--method", "PCL", *DIGITS.split()]
     return named
 
 
@@ -85,7 +57,7 @@ def train(source: Path, name: str, options: list[str], directory: Path) -> dict[
     if name == "PCL, killed and continued":
         # 4 steps an epoch: stopped inside the second one.
         stop = (
-            "import os, sys; import coterie.cli, coterie.progress; kind = coterie.progress.Show; step = kind.step\n"
+            "import os, sys; import coterie.cli; from coterie.progress import Show as kind; step = kind.step\n"
             "def stopping(self, *a):\n    step(self, *a)\n    if self.done == 6: os.kill(os.getpid(), 15)\n"
             "kind.step = stopping; coterie.cli.main(sys.argv[1:])"
         )

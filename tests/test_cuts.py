@@ -12,6 +12,7 @@ from coterie import models
 from coterie.bottlenecks import bottlenecks
 from coterie.costs import macs, macs_by_layer, parameters
 from coterie.cuts import default_cut, list_cuts
+from coterie.report.tables import training_costs
 
 from .conftest import TinyNet, coterie, refused
 
@@ -106,9 +107,25 @@ class Windows(nn.Module):
 
 def test_windows_and_attention_are_counted() -> None:
     projections = 64 * (4 * 4 + 12 * 4 + 12 * 4 + 4 * 4)  # of query, key, value and result
-    assert macs(Windows(), (4, 8, 8)) == 64 * 4 * 12 + projections + 40
+    attention = (
+        projections + 2 * 4 * 16 * 16 * 4
+    )  # in each of 4 windows, queries times keys, and weights times values
+    assert macs(Windows(), (4, 8, 8)) == 64 * 4 * 12 + attention + 40
     found = macs_by_layer(Windows(), torch.randn(3, 4, 8, 8))
-    assert found == {"qkv": 64 * 4 * 12, "attention": projections, "fc": 40}
+    assert found == {"qkv": 64 * 4 * 12, "attention": attention, "fc": 40}
+
+
+def test_fused_attention_is_counted() -> None:
+    """torch's encoder layer has a fast path for evaluation, timm's blocks call the fused attention."""
+    tokens, width, hidden = 5, 16, 32
+    layer = nn.TransformerEncoderLayer(width, 2, hidden, batch_first=True)
+    projections, products = 4 * tokens * width**2, 2 * tokens**2 * width
+    assert macs(layer, (tokens, width)) == projections + products + 2 * tokens * width * hidden
+    vit = models.factory("timm:test_vit", 10, 3)()
+    counts = macs_by_layer(vit, torch.randn(1, 3, 64, 64))
+    tokens, width = 4 * 4 + 1, 64  # patches of 16 pixels and the class token
+    assert counts["blocks.0.attn"] == 2 * tokens**2 * width  # beside those of its layers
+    assert counts["blocks.0.attn.qkv"] == 3 * tokens * width**2
 
 
 class Pair(nn.Linear):
@@ -116,8 +133,35 @@ class Pair(nn.Linear):
         return super().forward(x), None
 
 
-def test_a_layer_that_gives_something_else_is_not_counted() -> None:
-    assert macs(nn.Sequential(nn.Linear(4, 4), Pair(4, 4)), (4,)) == 16
+def test_a_layer_that_gives_something_else_is_counted() -> None:
+    class Two(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = self[1](self[0](x))[0]
+            return logits
+
+    assert macs(Two(nn.Linear(4, 4), Pair(4, 4)), (4,)) == 32
+
+
+class Twice(nn.Module):
+    """A layer with two names that runs under both, in a list, and a product in the network's own forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.layers = nn.ModuleList([nn.Linear(4, 4), self.first])
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for layer in self.layers:
+            x = layer(x)
+        logits: torch.Tensor = self.fc(x @ self.first.weight)
+        return logits
+
+
+def test_work_belongs_to_the_innermost_module_by_its_first_name() -> None:
+    counts = macs_by_layer(Twice(), torch.randn(2, 4))
+    assert counts == {"first": 32, "layers.0": 16, "": 16, "fc": 12}
 
 
 def test_costs_are_those_of_the_specification() -> None:
@@ -125,7 +169,7 @@ def test_costs_are_those_of_the_specification() -> None:
     cuts = list_cuts(models.factory("resnet32", 10, 3)(), torch.randn(1, 3, 32, 32))
     stage3 = next(cut for cut in cuts if cut.name == "stage3")
     assert stage3.share == pytest.approx(1 / 3, abs=0.01)
-    costs = {name: round(value, 1) for name, value in stage3.training_costs(3).items()}
+    costs = {name: round(value, 1) for name, value in training_costs(stage3.share, 3).items()}
     assert costs == {"PCL": 4.0, "PCL_one_view": 2.2, "ONE": 1.7, "DML": 3.0}
 
 

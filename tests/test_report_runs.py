@@ -279,7 +279,7 @@ def test_a_record_for_several_epochs_and_weights_ahead_of_it(copied: Path, tmp_p
     assert "too early to compare" in found.text and len(found.tiles) == 4  # and no difference
     assert found.column("Results", "against Baseline")[1][0] == NOTHING
     assert "its weights err on" not in found.text
-    assert "To train it takes 40.0 times the computation; " in found.text  # of thirty epochs, not of these two
+    assert "To train it takes 40.1 times the computation; " in found.text  # of thirty epochs, not of these two
     assert found.column("Cost of training", "× Baseline by the clock")[1][0] == NOTHING
 
 

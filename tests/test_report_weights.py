@@ -30,9 +30,10 @@ def test_cost_is_four_fold_and_its_curves_follow(trained: Path, shown: Page) -> 
     made = from_options({**OPTIONS, "data": {"class_path": "digits"}, "method": "Baseline"}).build()
     one = macs(made.net.peers[0], (1, 8, 8))
     classifier = 3 * 64 * 10  # the ensemble's: three features of 64 to ten classes
-    steps = [3 * one, 3 * 3 * one + 3 * one + 3 * classifier]
+    plain = 3 * one - 64 * 9 * 16  # nothing needs the gradient of the images: the stem has two passes
+    steps = [plain, 3 * plain + 3 * one + 3 * classifier]
     assert [v for _, v in shown.column("Cost of training", "MACs per image and step")] == steps
-    assert shown.column("Cost of training", "× Baseline")[1][0] == "4.00"
+    assert shown.column("Cost of training", "× Baseline")[1][0] == "4.01"
     totals = [v for _, v in shown.column("Cost of training", "MACs in all")]
     assert totals == [step * 100 * 3 for step in steps]
     x, _ = shown.lines["Error over computation, resnet8 on hostile"]["PCL"]
@@ -50,7 +51,8 @@ def test_training_macs_against_the_arithmetic_of_the_modules(views: int, trunk_r
     trunk = 64 * 27 * 8 + 64 * 72 * 8 + 16 * 72 * 16  # stem, stage1, stage2 (stride 2)
     branch, ensemble = 16 * 144 * 16 + 16 * 5, 48 * 5
     forward = trunk_runs * trunk + 3 * branch
-    assert training_macs(method, (3, 8, 8), method.views, 5) == 3 * (forward + ensemble) + forward
+    images = trunk_runs * 64 * 27 * 8  # the gradient of the images, which nothing needs
+    assert training_macs(method, (3, 8, 8), method.views, 5) == 3 * (forward + ensemble) - images + forward
 
 
 @pytest.mark.parametrize("name, options, steps", [("ONE", {}, 1.7), ("DML", {}, 3), ("PCL", {}, 4),
@@ -61,6 +63,35 @@ def test_training_costs_what_the_specification_says(name: str, options: dict[str
     method = recipe.build()
     plain = 3 * macs(method.net.peers[0], recipe.data.shape)
     assert round(training_macs(method, recipe.data.shape, method.views, 10) / plain, 1) == steps
+
+
+def test_the_price_of_kd_has_its_teachers_forward_pass(tmp_path: Path) -> None:
+    small = {"data": {"class_path": "digits", "init_args": {"limit": 8}}, "epochs": 1, "batch": 40}
+    teacher, out = tmp_path / "teacher", tmp_path / "runs"
+    train(from_options({**small, "method": "Baseline", "model": "resnet14"}), teacher)
+    kd = {"class_path": "KD", "init_args": {"teacher": str(teacher)}}
+    for name, method in (("Baseline", "Baseline"), ("KD", kd)):
+        train(from_options({**small, "method": method, "model": "resnet8"}), out / name)
+    page.write([out], tmp_path / "r.html", "t")
+    shown = Page((tmp_path / "r.html").read_text())
+    names = [name for name, _ in shown.column("Cost of training", "method")]
+    steps = [value for _, value in shown.column("Cost of training", "MACs per image and step")]
+    cost = dict(zip(names, steps, strict=True))
+    # 64, 16 and 4 pixels: resnet14 has one block more than resnet8 in each stage, two 3x3 convolutions
+    more = 64 * 2 * 144 * 16 + 16 * 2 * 288 * 32 + 4 * 2 * 576 * 64
+    student = (cost["Baseline"] + 64 * 9 * 16) / 3
+    assert cost["KD"] - cost["Baseline"] == student + more
+    ratios = [text for text, _ in shown.column("Cost of training", "× Baseline")]
+    assert dict(zip(names, ratios, strict=True))["KD"] == f"{1 + (student + more) / cost['Baseline']:.2f}"
+
+
+def test_without_a_baseline_the_price_is_that_of_the_network_alone(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "PCL-0", tmp_path / "runs" / "PCL-0")
+    found = examine.examine(runs.read(tmp_path / "runs" / "PCL-0"), weights=False)
+    baseline = examine.examine(runs.read(trained / "Baseline-0"), weights=False)
+    assert found.plain_macs == baseline.step_macs == baseline.plain_macs
+    page.write([tmp_path / "runs"], tmp_path / "r.html", "t")
+    assert "4.0 times the computation of the plain network" in (tmp_path / "r.html").read_text()
 
 
 def test_examination_agrees_with_the_record_and_with_a_plain_forward_pass(trained: Path) -> None:

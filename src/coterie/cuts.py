@@ -1,10 +1,9 @@
-"""The cuts worth choosing from: where a network divides between its blocks, and what each costs to train."""
+"""The cuts worth choosing from: where a network divides between its blocks, and how the work divides there."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,20 +30,6 @@ class Cut:
     def share(self) -> float:
         """The part of the network's work that each peer does for itself."""
         return self.peer_macs / max(1, self.shared_macs + self.peer_macs)
-
-    def training_costs(self, peers: int = 3) -> dict[str, float]:
-        """Cost of a training step in steps of the plain network; a backward pass costs two forward passes.
-
-        PCL:  m forward and backward passes, and m forward passes of the mean teachers: 4m/3.
-        PCL_one_view: the same with the trunk run once by the peers and once by their means.
-        ONE:  the trunk once, the branch m times (CL, OKDDip and FFL cost the same).
-        DML:  m whole networks.
-        """
-        once = 1 - self.share + peers * self.share
-        return {"PCL": 4 * peers / 3, "PCL_one_view": 4 / 3 * once, "ONE": once, "DML": float(peers)}
-
-    def as_dict(self, peers: int = 3) -> dict[str, Any]:
-        return {**asdict(self), "training_costs": self.training_costs(peers)}
 
 
 def list_cuts(model: nn.Module, example: Tensor) -> list[Cut]:
@@ -125,18 +110,3 @@ def _positions(shape: torch.Size | None) -> int:
         last = shape[1] == shape[2] and shape[2] != shape[3]  # of square images the equal sides tell
         return shape[1] * shape[2] if last else shape[2] * shape[3]
     return shape[1] if shape is not None and len(shape) == 3 else 0
-
-
-def describe_cuts(name: str, model: nn.Module, example: Tensor, peers: int = 3) -> dict[str, Any]:
-    """The listed cuts of a network as plain values, its default among them."""
-    found = list_cuts(model, example)
-    default = getattr(model, "default_cut", None) or (choose(found).name if found else None)
-    return {
-        "model": name,
-        "input": list(example.shape[1:]),
-        "parameters": parameters(model),
-        "macs": sum(macs_by_layer(model, example[:1]).values()),
-        "peers": peers,
-        "default": default,
-        "cuts": [cut.as_dict(peers) for cut in found],
-    }

@@ -17,7 +17,7 @@ from ..models.resnet import ResNet, basic
 from .noise import Noise
 from .size import Size
 from .startup import python
-from .subjects import Stepper, device, made
+from .subjects import Stepper, cut_of, device, made, theory
 from .timing import in_turns
 
 PEERS = (1, 2, 3, 4, 5, 6)
@@ -34,11 +34,12 @@ def measure(size: Size) -> dict[str, Any]:
 
 
 def _peers(size: Size) -> dict[str, Any]:
-    """A step of PCL with m peers in steps of the plain network; 4m/3 by arithmetic."""
+    """A step of PCL with m peers in steps of the plain network, beside the arithmetic."""
     plain = Stepper(made("Baseline", size), size.batch, size)
     steppers = {str(m): Stepper(made("PCL", size, peers=m), size.batch, size) for m in PEERS}
     found = in_turns(plain, steppers, _few(size))
-    return {m: {**times.plain(), "theory": 4 * int(m) / 3} for m, times in found.items()}
+    cut = cut_of(size)
+    return {m: {**times.plain(), "theory": theory("PCL", cut, int(m))} for m, times in found.items()}
 
 
 def _batch(size: Size) -> dict[str, Any]:

@@ -90,9 +90,8 @@ def inputs(views: int, batch: int, size: Size) -> tuple[list[Tensor], Tensor]:
 
 def theory(row: str, cut: Cut, peers: int) -> float:
     """What a step should cost in steps of the plain network, by multiply-adds: a backward pass is two forwards."""
-    costs = cut.training_costs(peers)
-    own = {"Baseline": 1.0, "KD": 1 + 1 / 3, "PCL": costs["PCL"], "PCL w/o InAu": costs["PCL_one_view"]}
-    return own.get(row) or costs["ONE" if available()[ROWS[row][0]].trains == "branches" else "DML"]
+    name, options = ROWS[row]
+    return available()[name].step_cost(peers, cut.share, options)
 
 
 def cut_of(size: Size) -> Cut:

@@ -50,10 +50,9 @@ def cuts(
         model_options: further options of the network.
         json: print JSON.
     """
-    from ..cuts import describe_cuts
     from ..models import factory
     from ..peers import example_for
-    from ..report.tables import print_cuts
+    from ..report.tables import describe_cuts, print_cuts
 
     if min(classes, peers) < 1:
         raise InputError("--classes and --peers must be at least 1.")

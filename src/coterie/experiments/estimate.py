@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from ..layout import channels_last
-from ..methods import available
 from ..recipe import Recipe
 from .jobs import Job, cost
 
@@ -71,12 +70,11 @@ def _measure(recipe: Recipe) -> Speed:
 
 def seconds(job: Job, epochs: int, speed: Speed, teacher: Speed | None) -> float:
     """Of the last so many epochs of a job, its evaluations included."""
-    m, trains = job.peers, available()[job.options["method"]].trains
-    networks = {"one network": 1.0, "branches": (2 + m) / 3, "networks": float(m)}[trains]
-    kinds = 2 if job.options.get("ema") or job.options["method"] == "PCL" else 1  # raw and averaged weights
-    step = speed.step * cost(job) + (teacher.step / 3 if teacher else 0)  # a teacher only goes forward
+    step = speed.step * cost(job, teacher.step / speed.step if teacher else 1.0)
+    ema = bool(job.options.get("ema"))
+    test = speed.test * job.method.evaluation_cost(job.peers, job.share, job.method_options, ema)
     evaluations = sum(epoch >= job.epochs - epochs for epoch in job.evaluated)
-    return epochs * speed.steps * step + evaluations * speed.test * networks * kinds
+    return epochs * speed.steps * step + evaluations * test
 
 
 def wall_clock(times: Sequence[float], slots: int) -> float:

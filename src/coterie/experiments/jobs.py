@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from ..methods import Method, available
 from .protocols import Options
 
 
@@ -39,6 +40,21 @@ class Job:
     @property
     def peers(self) -> int:
         return int(self.options.get("peers", 3))
+
+    @property
+    def method(self) -> type[Method]:
+        return available()[self.options["method"]]
+
+    @property
+    def method_options(self) -> Options:
+        """The options of the method itself, by their names there."""
+        own = "method."
+        return {key.removeprefix(own): value for key, value in self.options.items() if key.startswith(own)}
+
+    @property
+    def share(self) -> float:
+        """The part of the network's work in each branch: a third at the paper's cuts, all of it without a cut."""
+        return 1.0 if self.options.get("cut") == "none" else 1 / 3
 
     def flags(self, data_root: str = "") -> list[str]:
         """The options as `coterie train` takes them; a class comes before its own options."""
@@ -73,16 +89,6 @@ def shard(jobs: list[Job], part: int, parts: int) -> list[Job]:
     return [job for job in jobs if (job.needs or job).name in mine]
 
 
-def cost(job: Job) -> float:
-    """A step in steps of the plain network: backward is two forwards, the trunk two thirds."""
-    method, m = job.options["method"], job.peers
-    if method in ("Baseline", "KD"):
-        return float(job.options.get("method.views", 1))  # KD's teacher is measured for itself
-    if method in ("DML", "KDCL"):
-        return float(m)
-    branches = (2 + m) / 3
-    if method != "PCL":
-        return branches
-    views = float(m) if job.options.get("method.input_augmentation", True) else branches
-    averaged = job.options.get("method.peer_teacher", "mean") in ("mean", "own_mean")
-    return views * (4 / 3 if averaged else 1)
+def cost(job: Job, teacher_size: float = 1.0) -> float:
+    """A step in steps of the plain network, a teacher's work given in that of the network."""
+    return job.method.step_cost(job.peers, job.share, job.method_options, teacher_size)

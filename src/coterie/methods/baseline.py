@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torch import Tensor
 
 from ..errors import InputError
@@ -29,6 +31,12 @@ class Baseline(Method):
         if views < 1:
             raise InputError(f"Baseline needs at least one view of each image, not {views}.")
         self.views = views
+
+    @classmethod
+    def step_cost(
+        cls, peers: int, share: float, options: Mapping[str, object] = {}, teacher_size: float = 1.0
+    ) -> float:
+        return float(cls.option(options, "views"))  # each view is a step of its own
 
     def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
         losses = [self.cross_entropy(self.net([view]).logits, targets) for view in views]

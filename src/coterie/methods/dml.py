@@ -35,14 +35,9 @@ class DML(Method):
         self.temperature, self.weight = temperature, weight
 
     def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
-        z = self.net(views).logits
-        others = reduce(peer_divergences(z.detach(), z, self.temperature), scale=self.temperature**2) / (
-            self.net.size - 1
-        )
-        return total(
-            ce_peers=self.cross_entropy(z, targets),
-            distil_peers=self.weight * others,
-        )
+        z, t = self.net(views).logits, self.temperature
+        others = reduce(peer_divergences(z.detach(), z, t), scale=t**2) / (self.net.size - 1)
+        return total(ce_peers=self.cross_entropy(z, targets), distil_peers=self.weight * others)
 
     def ensemble(self, peers: Peers) -> Tensor:
         return peers.logits.mean(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -49,6 +50,12 @@ class KD(Method):
         super().__init__(net)
         self.temperature, self.weight = temperature, weight
         self._teacher = _Teacher(teacher, teacher_model)
+
+    @classmethod
+    def step_cost(
+        cls, peers: int, share: float, options: Mapping[str, object] = {}, teacher_size: float = 1.0
+    ) -> float:
+        return 1 + teacher_size / 3  # the teacher only goes forward
 
     def prepare(self) -> None:
         self._teacher.load(self.net)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -160,6 +161,50 @@ class Method(nn.Module, ABC):
     def _ensemble_name(self, kind: str) -> str:
         """`ensemble` is the one to deploy; the other of raw and averaged weights carries its kind."""
         return "ensemble" if (kind == "mean") == self.deploys_mean else f"{kind}_ensemble"
+
+    @classmethod
+    def step_cost(
+        cls, peers: int, share: float, options: Mapping[str, object] = {}, teacher_size: float = 1.0
+    ) -> float:
+        """Give the multiply-adds of a training step in steps of the plain network.
+
+        A backward pass counts two forward passes. Override this where a step is more than a forward and a backward
+        pass of the peers on one view.
+
+        Args:
+            peers: how many there are.
+            share: the part of the network's work that each peer does for itself; 1 where nothing is shared.
+            options: of its `__init__`, as far as they are given.
+            teacher_size: the work of a trained teacher in that of the network, for methods that have one.
+        """
+        return cls.forward_cost(peers, share)
+
+    @classmethod
+    def forward_cost(cls, peers: int, share: float) -> float:
+        """Give the cost of all peers on one view in forward passes of the plain network."""
+        if cls.trains == "branches":
+            return 1 - share + peers * share
+        return 1.0 if cls.trains == "one network" else float(peers)
+
+    @classmethod
+    def evaluation_cost(
+        cls, peers: int, share: float, options: Mapping[str, object] = {}, ema: bool = False
+    ) -> float:
+        """Give the cost of evaluating every predictor in forward passes of the plain network.
+
+        The peers run once, and once more with averaged weights if these are kept, by the method or for `ema`.
+        """
+        return cls.forward_cost(peers, share) * (2 if ema or cls.averages_weights(options) else 1)
+
+    @classmethod
+    def averages_weights(cls, options: Mapping[str, object] = {}) -> bool:
+        """Tell whether the method itself keeps averaged weights with these options."""
+        return False
+
+    @classmethod
+    def option(cls, options: Mapping[str, object], name: str) -> Any:
+        """Give an option's value: the one that is given, else the default of `__init__`."""
+        return options[name] if name in options else inspect.signature(cls).parameters[name].default
 
 
 class Ensemble(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -119,9 +120,8 @@ class PCL(Method):
         return self._from_others(teachers, z)
 
     def _from_others(self, teachers: Tensor, z: Tensor) -> Tensor:
-        return reduce(peer_divergences(teachers, z, self.temperature), scale=self.temperature**2) / max(
-            1, self.net.size - 1
-        )
+        t, others = self.temperature, max(1, self.net.size - 1)
+        return reduce(peer_divergences(teachers, z, t), scale=t**2) / others
 
     def ensemble(self, peers: Peers) -> Tensor | None:
         if self.ensemble_kind == "none":
@@ -135,3 +135,18 @@ class PCL(Method):
     @property
     def has_ensemble(self) -> bool:
         return self.ensemble_kind != "none"
+
+    @classmethod
+    def step_cost(
+        cls, peers: int, share: float, options: Mapping[str, object] = {}, teacher_size: float = 1.0
+    ) -> float:
+        one_view, own_views = cls.forward_cost(peers, share), cls.option(options, "input_augmentation")
+        passes = peers if own_views else one_view  # with a view of its own, each peer runs the trunk for itself
+        if not cls.averages_weights(options):
+            return passes
+        taught = own_views and cls.option(options, "mean_view") == "taught"  # all teachers on each view
+        return passes + (peers * one_view if taught else passes) / 3  # the mean teachers only go forward
+
+    @classmethod
+    def averages_weights(cls, options: Mapping[str, object] = {}) -> bool:
+        return cls.option(options, "peer_teacher") in ("mean", "own_mean")

@@ -6,7 +6,7 @@ import base64
 import functools
 import io
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ..costs import interleaved, macs, parameters, training_macs
+from ..costs import interleaved, macs, parameters, plain_training_macs, training_macs
 from ..cutting import evaluating
 from ..data import Data
 from ..evaluate import Scores
 from ..methods import Method
 from ..options import from_file
+from ..peers import standalone
 from ..recipe import Recipe
 from ..run import Run
 from .content import Picture
@@ -47,6 +48,8 @@ class Examination:
     step_macs: float | None = None
     train_size: int = 0
     networks: dict[str, Network] = field(default_factory=dict)
+    plain_macs: float | None = None
+    """Of a training step of its network alone, as `step_macs` is of the method's."""
     tested: int = 0
     error: float | None = None
     bins: list[tuple[float, float, int]] = field(default_factory=list)
@@ -64,7 +67,7 @@ def examine(result: Result, weights: bool) -> Examination:
     if weights and not checkpoint.is_file():
         found = _examine(result.path, None)
         missing = f"{result.path}: there is no checkpoint.pt, so nothing that needs the weights is shown."
-        return Examination([*found.missing, missing], found.step_macs, found.train_size, found.networks)
+        return replace(found, missing=[*found.missing, missing])
     return _examine(result.path, checkpoint.stat().st_mtime_ns if weights else None)
 
 
@@ -85,8 +88,10 @@ def _examine(path: Path, checkpoint_time: int | None) -> Examination:
         _read[spec] = recipe.data
         data, device = recipe.data, recipe.torch_device()
         method.to(device)
+        method.prepare()
         found.train_size = data.train_size
         found.step_macs = training_macs(method, data.shape, method.views, len(data.classes))
+        found.plain_macs = plain_training_macs(standalone(method.net.peers[0]), data.shape)
         predictors = method.predictors()
         used = {name: predictors[name] for name in (method.deployed, "ensemble") if name in predictors}
         latency = _latencies(used, data.shape, device)

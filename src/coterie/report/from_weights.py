@@ -90,14 +90,14 @@ class Price:
 
 
 def price(found: Sequence[Found]) -> Price | None:
-    """Of the best method. An image costs the plain network three passes: a backward pass is two forward ones."""
+    """Of the best method."""
     groups = [f.group for f in found]
     ours, base = (next((f for f in found if f.group is g), None) for g in (best(groups), reference(groups)))
     if ours is None or ours is base:
         return None
     macs = None if ours.network is None else ours.network.macs
     if base is None:
-        return Price(ratio(ours.examination.step_macs, 3 * macs if macs else None), None, ratio(macs, macs))
+        return Price(ratio(ours.examination.step_macs, ours.examination.plain_macs), None, ratio(macs, macs))
     clock = _clock_ratio(ours, base)
     use = ratio(macs, None if base.network is None else base.network.macs)
     return Price(ratio(ours.planned_macs, base.planned_macs), clock, use)
@@ -127,9 +127,9 @@ def summary(found: Sequence[Found]) -> list[str]:
 def cost(found: Sequence[Found]) -> Section:
     """Error over training MACs and over wall-clock."""
     lead = (
-        "What the accuracy cost to train. Multiply-adds count a backward pass as two forward passes and a mean "
-        "teacher's pass as one; the clock is that of the runs, without evaluation, its ratio that of their "
-        "fastest stretches."
+        "What the accuracy cost to train. Multiply-adds are counted on a real step, forward and backward, with "
+        "those of teachers; the clock is that of the runs, without evaluation, its ratio that of their fastest "
+        "stretches."
     )
     section = Section("cost", "Cost against accuracy", lead)
     rows, curves = [], []

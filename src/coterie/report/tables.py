@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from ..terminal import print_table
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+CUT_COLUMNS: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "PCL": ("PCL", {}),
+    "PCL_one_view": ("PCL", {"input_augmentation": False}),
+    "ONE": ("ONE", {}),  # CL, OKDDip and FFL cost the same
+    "DML": ("DML", {}),
+}
+"""The methods, with their options, whose cost `coterie cuts` shows."""
 
 
 def print_predictors(result: dict[str, Any]) -> None:
@@ -141,8 +154,36 @@ def print_models(found: dict[str, Any]) -> None:
     print_table(table)
 
 
+def training_costs(share: float, peers: int) -> dict[str, float]:
+    """The cost of a training step by column, with so much of the network's work in each branch."""
+    from ..methods import available
+
+    methods = available()
+    return {
+        column: methods[name].step_cost(peers, share, options) for column, (name, options) in CUT_COLUMNS.items()
+    }
+
+
+def describe_cuts(name: str, model: nn.Module, example: Tensor, peers: int = 3) -> dict[str, Any]:
+    """The listed cuts of a network as plain values, its default among them."""
+    from ..costs import macs_by_layer, parameters
+    from ..cuts import choose, list_cuts
+
+    cuts = list_cuts(model, example)
+    default = getattr(model, "default_cut", None) or (choose(cuts).name if cuts else None)
+    return {
+        "model": name,
+        "input": list(example.shape[1:]),
+        "parameters": parameters(model),
+        "macs": sum(macs_by_layer(model, example[:1]).values()),
+        "peers": peers,
+        "default": default,
+        "cuts": [{**asdict(cut), "training_costs": training_costs(cut.share, peers)} for cut in cuts],
+    }
+
+
 def print_cuts(found: dict[str, Any]) -> None:
-    """The result of `cuts.describe_cuts`."""
+    """The result of `describe_cuts`."""
     size = "x".join(map(str, found["input"]))
     table = Table(
         title=f"{found['model']}: {found['parameters']:,} parameters, {found['macs']:,} MACs at {size}",
