@@ -8,10 +8,9 @@ import torch
 from scipy import stats
 
 from coterie.data.augment import Augment, resized_crop
-from coterie.data.cifar import halved
 from coterie.data.digits import digits
 from coterie.data.draws import draws
-from coterie.data.memory import InMemory, Joined
+from coterie.data.memory import InMemory, Joined, halved
 from coterie.errors import InputError
 from coterie.healing import import_healed
 

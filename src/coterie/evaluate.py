@@ -168,6 +168,8 @@ def of_run(directory: Path, data: Data | None = None, calibrated: bool = False) 
     `data` is another set with the same classes to test on; `calibrated` adds each predictor's `calibrations`.
     """
     recipe, method, epochs = restored(directory)
+    if data is not None:
+        data.resolve_seed(recipe.seed)
     tested = recipe.data if data is None else _same_classes(recipe.data, data)
     device = recipe.torch_device()
     result = evaluate(method.to(device), tested.test_batches(1000), device, classes=tested.classes)

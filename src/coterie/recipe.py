@@ -68,7 +68,7 @@ class Recipe:
         branch_noise: start all peers from the same weights, with noise added to the branches of all but the
             first, in standard deviations of each weight tensor.
         checkpoint_activations: recompute the trunk in the backward pass, for less memory.
-        seed: of weights, order and augmentation.
+        seed: of weights, order and augmentation; also of the images, with --data.limit_seed seed.
         device: where to train; 'auto' takes a GPU if there is one.
         precision: what the forward pass computes in; weights stay float32.
         compile: run the peers as one graph of torch.compile; 'reduce-overhead' also records CUDA graphs, for small
@@ -144,6 +144,7 @@ class Recipe:
         if self.sync_batch_norm and self.accumulate > 1:
             raise InputError("--sync-batch-norm looks at the whole batch at once: leave out --accumulate.")
         self.checkpoint_seconds = _seconds(self.checkpoint_every)
+        self.data.resolve_seed(self.seed)
 
     @property
     def steps_per_epoch(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InputError
 from .data import Indices
-from .memory import InMemory, Joined, Pixels
+from .memory import InMemory, Joined, Pixels, halved
 from .unpickle import unpickle
 
 __all__ = ["cifar10", "cifar100"]
@@ -106,13 +106,6 @@ class Cifar(InMemory):
 
     def _resized(self, pixels: Pixels) -> Pixels:
         return pixels if self.size == 32 else halved(pixels)
-
-
-def halved(pixels: Pixels) -> Pixels:
-    """(N, C, H, W) with every 2x2 pixels averaged to one; a mean that ends in .5 goes up."""
-    n, channels, height, width = pixels.shape
-    blocks = pixels.reshape(n, channels, height // 2, 2, width // 2, 2)
-    return ((blocks.sum((3, 5), dtype=np.uint16) + 2) // 4).astype(np.uint8)
 
 
 def check(file: Path, kind: Literal["md5", "sha1"], expected: str) -> None:

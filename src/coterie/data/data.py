@@ -18,6 +18,9 @@ from ..errors import InputError
 Split = Literal["train", "val", "test"]
 Indices = NDArray[np.int64]
 
+SUBSET_DRAW = 20261119
+"""Sets the draws of `limit_seed` apart from others of the same seed."""
+
 
 class Data(ABC):
     """Labelled images in a training and a test split, perhaps a validation split. Making one is cheap.
@@ -31,6 +34,10 @@ class Data(ABC):
         limit: keep the first N training images of each class.
         val_fraction: hold out this fraction of the training images of each class; training then reports on
             these, and the test images stay unseen until `coterie evaluate`.
+        limit_seed: draw the `limit` images of each class by this number instead of taking the first; the word
+            `seed` stands for the run's own --seed.
+        val_limit: hold out this many training images of each class from those that `limit` leaves out; training
+            then reports on these. It takes the place of `val_fraction`.
     """
 
     classes: list[str]
@@ -39,13 +46,51 @@ class Data(ABC):
     mean: Sequence[float] = ()
     std: Sequence[float] = ()
     """Of the normalisation of pixels in [0, 1]; people are shown views without it."""
+    # Also for a subclass that never calls our `__init__`.
+    limit_seed: int | Literal["seed"] | None = None
+    val_limit: int | None = None
+    subset_seed: int | None = None
+    """The number that `limit_seed` stands for; None without `limit_seed`, or while the run's seed is not known."""
 
-    def __init__(self, limit: int | None = None, val_fraction: float = 0.0) -> None:
+    def __init__(
+        self,
+        limit: int | None = None,
+        val_fraction: float = 0.0,
+        limit_seed: int | Literal["seed"] | None = None,
+        val_limit: int | None = None,
+    ) -> None:
         if limit is not None and limit < 1:
             raise InputError(f"--data.limit must be at least 1 image per class, not {limit}.")
         if not 0 <= val_fraction < 1:
             raise InputError(f"--data.val_fraction is a fraction from 0 to below 1, not {val_fraction}.")
+        if isinstance(limit_seed, str) and limit_seed != "seed":
+            raise InputError(f"--data.limit_seed is a whole number or the word seed, not '{limit_seed}'.")
+        if isinstance(limit_seed, int) and limit_seed < 0:
+            raise InputError(f"--data.limit_seed must not be negative, not {limit_seed}.")
+        if limit_seed is not None and limit is None:
+            raise InputError("--data.limit_seed draws the images of --data.limit: give --data.limit as well.")
+        if val_limit is not None and val_limit < 1:
+            raise InputError(f"--data.val_limit must be at least 1 image per class, not {val_limit}.")
+        if val_limit is not None and limit is None:
+            raise InputError(
+                "--data.val_limit holds out images that --data.limit leaves out: give --data.limit as well."
+            )
+        if val_limit is not None and val_fraction:
+            raise InputError("--data.val_limit and --data.val_fraction both hold images out: leave one away.")
         self.limit, self.val_fraction = limit, val_fraction
+        self.limit_seed, self.val_limit = limit_seed, val_limit
+        self.subset_seed = limit_seed if isinstance(limit_seed, int) else None
+
+    def resolve_seed(self, seed: int) -> None:
+        """Draw the images of `limit` by this seed of a run, if `limit_seed` is the word `seed`."""
+        if self.limit_seed != "seed":
+            return
+        if hasattr(self, "labels") and self.subset_seed != seed:
+            raise InputError(
+                f"This data set was loaded with the images of seed {self.subset_seed}: make another one for seed "
+                f"{seed}."
+            )
+        self.subset_seed = seed
 
     @abstractmethod
     def load(self) -> None:
@@ -120,16 +165,31 @@ class Data(ABC):
         return {"classes": self.classes, "shape": list(self.shape), "images": sizes}
 
     def choose(self, labels: Indices) -> tuple[Indices, Indices]:
-        """Which training images to train with and which to hold out, by `limit` and `val_fraction`.
+        """Choose the training images to train with and those to hold out.
 
-        The choice depends on the labels alone, so every seed and every method is judged on the same images.
+        The choice depends on the labels and on `subset_seed` alone, so that every method, and without
+        `limit_seed` every seed, is judged on the same images.
         """
+        if self.limit_seed == "seed" and self.subset_seed is None:
+            raise InputError(
+                "--data.limit_seed seed stands for the --seed of a run, and there is no run here: give a number."
+            )
         kept, held = [], []
         for c in range(len(self.classes)):
-            found = np.flatnonzero(labels == c)[: self.limit]
-            out = min(round(self.val_fraction * len(found)), max(0, len(found) - 1))  # one is left to train with
-            mixed = np.random.default_rng((20210202, c)).permutation(found) if out else found
-            held.append(mixed[:out])
+            of_class = np.flatnonzero(labels == c)
+            if self.subset_seed is not None:
+                of_class = np.random.default_rng((self.subset_seed, SUBSET_DRAW, c)).permutation(of_class)
+            limited = np.sort(of_class[: self.limit])
+            unused = of_class[len(limited) :]
+            if len(unused) < (self.val_limit or 0):
+                raise InputError(
+                    f"--data.limit {self.limit} leaves {len(unused)} training images of the class "
+                    f"{self.classes[c]} unused, fewer than --data.val_limit {self.val_limit}: lower one of them."
+                )
+            # One image is left to train with.
+            out = min(round(self.val_fraction * len(limited)), max(0, len(limited) - 1))
+            mixed = np.random.default_rng((20210202, c)).permutation(limited) if out else limited
+            held += [mixed[:out], unused[: self.val_limit or 0]]
             kept.append(mixed[out:])
         train, val = np.sort(np.concatenate(kept)), np.sort(np.concatenate(held))
         if self.val_fraction and not len(val):

@@ -47,8 +47,9 @@ class folder(Loaded):
             raise InputError(
                 f"{self.root} needs train/ and val/ (or test/), each with a folder of images per class."
             )
-        if len(present) == 3 and self.val_fraction:
-            raise InputError(f"{self.root} has both val/ and test/: leave --data.val_fraction away.")
+        if len(present) == 3 and (self.val_fraction or self.val_limit):
+            option = "val_fraction" if self.val_fraction else "val_limit"
+            raise InputError(f"{self.root} has both val/ and test/: leave --data.{option} away.")
         train = self._scan("train")
         self.classes = train.classes
         counts = np.bincount(train.labels, minlength=len(self.classes))

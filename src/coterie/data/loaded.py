@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -65,6 +65,10 @@ class Loaded(Data):
             By default crop and flip.
         strict: fail when an image cannot be read, instead of skipping it with a warning.
         workers: processes that read ahead; by default one per core, at most 8. It changes no number.
+        limit_seed: draw the `limit` images of each class by this number instead of taking the first; the word
+            `seed` stands for the run's own --seed.
+        val_limit: hold out this many training images of each class from those that `limit` leaves out; training
+            then reports on these. It takes the place of `val_fraction`.
     """
 
     def __init__(
@@ -74,8 +78,10 @@ class Loaded(Data):
         augment: Sequence[Augmentation] | None = None,
         strict: bool = False,
         workers: int | None = None,
+        limit_seed: int | Literal["seed"] | None = None,
+        val_limit: int | None = None,
     ) -> None:
-        super().__init__(limit, val_fraction)
+        super().__init__(limit, val_fraction, limit_seed, val_limit)
         if workers is not None and workers < 0:
             raise InputError(f"--data.workers must be at least 0, not {workers}.")
         self.augment = Augment(("crop", "flip") if augment is None else augment, self.mean)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -30,6 +31,10 @@ class InMemory(Data):
             these, and the test images stay unseen until `coterie evaluate`.
         augment: what is done to each view, in this order: any of crop (from a black border of an eighth of the
             image), flip, randaugment, trivialaugment, erase. By default what suits the set: crop and flip.
+        limit_seed: draw the `limit` images of each class by this number instead of taking the first; the word
+            `seed` stands for the run's own --seed.
+        val_limit: hold out this many training images of each class from those that `limit` leaves out; training
+            then reports on these. It takes the place of `val_fraction`.
     """
 
     padding = 4
@@ -41,8 +46,10 @@ class InMemory(Data):
         limit: int | None = None,
         val_fraction: float = 0.0,
         augment: Sequence[Augmentation] | None = None,
+        limit_seed: int | Literal["seed"] | None = None,
+        val_limit: int | None = None,
     ) -> None:
-        super().__init__(limit, val_fraction)
+        super().__init__(limit, val_fraction, limit_seed, val_limit)
         self.augment = Augment(self.augments if augment is None else augment, self.mean)
 
     @abstractmethod
@@ -109,3 +116,10 @@ class Joined:
             here = where == i
             found[here] = self.parts[i][images[here] - self.starts[i]]
         return found
+
+
+def halved(pixels: Pixels) -> Pixels:
+    """(N, C, H, W) with every 2x2 pixels averaged to one; a mean that ends in .5 goes up."""
+    n, channels, height, width = pixels.shape
+    blocks = pixels.reshape(n, channels, height // 2, 2, width // 2, 2)
+    return ((blocks.sum((3, 5), dtype=np.uint16) + 2) // 4).astype(np.uint8)

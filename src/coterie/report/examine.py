@@ -72,7 +72,7 @@ def examine(result: Result, weights: bool) -> Examination:
 
 
 _read: dict[str, Data] = {}
-"""The data last read, by its configuration: most runs of a report have the same."""
+"""The data last read, by its configuration and the seed of its images: most runs of a report have the same."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -81,7 +81,8 @@ def _examine(path: Path, checkpoint_time: int | None) -> Examination:
     found = Examination()
     try:
         recipe = from_file(path / "config.yaml")
-        spec = json.dumps(recipe.config["data"], sort_keys=True, default=str)
+        # The word `seed` of --data.limit_seed stands for other images in each run.
+        spec = json.dumps([recipe.config["data"], recipe.data.subset_seed], sort_keys=True, default=str)
         recipe.data = _read.get(spec, recipe.data)
         method = recipe.build(fresh=False)
         _read.clear()
