@@ -29,7 +29,7 @@ CONTENTS = {
     "t10k-labels-idx1-ubyte": struct.pack(">2I", 2049, TEST) + LABELS[TRAIN:].tobytes(),
 }
 SHAPES = {name: (TRAIN if "train" in name else TEST, *([28, 28] * ("images" in name))) for name in CONTENTS}
-NAMES = "T-shirt/top Trouser Pullover Dress Coat Sandal Shirt Sneaker Bag Ankle_boot".split()
+NAMES = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle_boot"]
 
 
 OFFICIAL = fashion_mnist.files

@@ -24,7 +24,7 @@ from torch import Tensor
 from coterie.data.draws import order
 from coterie.distributed import Piece
 from coterie.errors import Failure, InputError
-from coterie.health import Watch
+from coterie.health import Watch, memory
 from coterie.methods import Method
 from coterie.methods.pcl import PCL
 from coterie.precision import Precision
@@ -175,6 +175,42 @@ def test_out_of_memory_says_what_helps(tmp_path: Path, capfd: pytest.CaptureFixt
     assert ended(fork(job)) == [1]
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("coterie:")]
     assert len(said) == 1 and "Out of memory with a batch of 600: --accumulate 2" in said[0], said
+
+
+LARGE_PARENT = """
+import subprocess, sys
+held = b"x" * (1000 << 20)
+print(subprocess.run([sys.executable, "-c", sys.argv[1]], check=True, capture_output=True, text=True).stdout)
+"""
+CHILD = """
+import resource, torch
+from coterie.health import memory
+before = memory(torch.device("cpu"))
+held = b"x" * (300 << 20)
+print(before, memory(torch.device("cpu")), 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="ru_maxrss is right elsewhere")
+def test_peak_memory_is_not_that_of_the_process_that_started_it() -> None:
+    command = [sys.executable, "-c", LARGE_PARENT, CHILD]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    before, after, inherited = map(int, said.split())
+    assert inherited >= 1000 << 20, "this kernel hands nothing on"
+    assert 50 << 20 < before < 700 << 20  # torch, and no gigabyte
+    assert 200 << 20 < after - before < 310 << 20  # less where the imports' own peak was higher
+
+
+def test_peak_memory_without_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_such_file(self: Path) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "read_text", no_such_file)
+    for platform, factor in (("darwin", 1), ("freebsd14", 1024)):
+        monkeypatch.setattr(sys, "platform", platform)
+        assert memory(CPU) == factor * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
+    assert memory(CPU) == 0
 
 
 def _terms(out: Path) -> list[dict[str, float]]:

@@ -322,6 +322,43 @@ def test_changed_configuration(tmp_path: Path, whole: Path, crash_after: Any) ->
     assert same(outcome(out), outcome(whole))
 
 
+REFUSED: dict[str, tuple[str, Any, str]] = {  # the file, what becomes of its bytes, the refusal
+    "damaged": ("checkpoint.pt", lambda old: old[: len(old) // 2], "checkpoint.pt in .* cannot be read"),
+    "another network's": ("checkpoint.pt", None, "does not fit this code's network or optimiser: .*early.weight"),
+    "records lost": ("metrics.jsonl", lambda old: old[:-1], "metrics.jsonl is shorter than when"),
+    "broken environment": (
+        "environment.json",
+        lambda old: old[:-9],
+        "environment.json cannot be read .*: restore",
+    ),
+    "odd environment": ("environment.json", lambda old: b"[]", "environment.json is not a table of names"),
+    "broken data": ("data.json", lambda old: old[:-9], "data.json cannot be read .*: restore or remove it"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_refused_is_not_touched(tmp_path: Path, crash_after: Any, kind: str) -> None:
+    """With options that may change, which a run that goes on writes into its config.yaml."""
+    name, damage, sentence = REFUSED[kind]
+    out = tmp_path / "out"
+    crash_after(6)
+    with pytest.raises(Crash):
+        train(recipe(), out)
+    (out / "checkpoint.previous.pt").unlink()
+    if damage is None:
+        state = torch.load(out / name, weights_only=True)
+        del state["method"]["net.peers.0.early.weight"]
+        torch.save(state, out / name)
+    else:
+        (out / name).write_bytes(damage((out / name).read_bytes()))
+    with (out / "metrics.jsonl").open("ab") as file:
+        file.write(b"" if kind == "records lost" else b'{"logged after": "the checkpoint"}\n')
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    with pytest.raises(InputError, match=sentence):
+        train(recipe(device="cpu", checkpoint_every="1h", track="tensorboard"), out)
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+
+
 def test_interrupted_before_anything_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed while the directory was being made: not mistaken for somebody's own files."""
     with monkeypatch.context() as patch:

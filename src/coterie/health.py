@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import resource
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -104,6 +104,25 @@ def memory(device: torch.device) -> int:
     """The most bytes held so far: on the GPU, or by this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    return process_memory("VmHWM")
+
+
+def process_memory(field: Literal["VmHWM", "VmRSS"]) -> int:
+    """Bytes that this process holds (VmRSS), or held at most (VmHWM), as Linux counts them.
+
+    Not by `ru_maxrss`, if it can be helped: on Linux that survives `exec`, so that a process which a large one
+    started would begin with its peak. Elsewhere it is right, but knows the peak alone; a system that has
+    neither gives 0.
+    """
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
+    except (OSError, StopIteration):
+        pass
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -90,7 +91,8 @@ class PeerNet(nn.Module):
         self._taps = [Taps(model, trace, cut) for model, trace in zip(models, traces, strict=True)]
         for taps in self._taps:
             taps.trunk.copies = self._trunk is not None and self._trunk.output_changes
-        self._changes_input = False
+        self._changes_input = self._joint_checked = False
+        self._image = example[:1].clone()
         self.shapes = self._check(example)
 
     @property
@@ -104,6 +106,8 @@ class PeerNet(nn.Module):
         With `joint`, the shared modules see the m views as one batch (one set of batch-norm statistics).
         What the trunk's parameters receive in the backward pass is multiplied with `trunk_gradient`.
         """
+        if joint and not isinstance(views, Tensor):
+            self.check_joint()
         if trunk_gradient != 1.0 and self.split is not None:
             # Not compiled: the stand-ins for the parameters are new ones in every step.
             compiled, self._compiled = self._compiled, None
@@ -208,6 +212,55 @@ class PeerNet(nn.Module):
             "maps": tuple(None if f is None else f.shape[1:] for f in together.maps),
             "trunk": tuple(t.shape[1:] for t in together.trunk),
         }
+
+    @torch.compiler.disable
+    def check_joint(self) -> None:
+        """Assert that `joint` gives, in evaluation mode, what each peer gives on its own view; done once.
+
+        The first joint pass calls it; a method that will want one may call it earlier.
+        """
+        if self._trunk is None or self.split is None or self._joint_checked:
+            return
+        self._joint_checked = True  # it runs a joint pass itself
+        try:
+            self._compare_joint(self._trunk, self.split.cut)
+        except Exception as error:  # whatever a user's forward may raise
+            self._joint_checked = False
+            said = reason(error) if isinstance(error, InputError) else f"{type(error).__name__}: {reason(error)}"
+            raise InputError(
+                f"Cut at '{self.split.cut}', the views of all peers cannot be one batch for the shared modules "
+                f"({said}): leave out joint_trunk."
+            ) from error
+
+    def _compare_joint(self, trunk: Trunk, cut: str) -> None:
+        reference = next(self.parameters())
+        image = self._image.to(reference.device)
+        image = image.to(reference.dtype) if image.is_floating_point() else image
+        trunk.learn_batch_dims(self.peers[0], cut, _other_images(image, 3))
+        views = list(_other_images(image, 2 * self.size).chunk(self.size))
+        with evaluating(self):
+            expected = torch.stack([p(v.clone()) for p, v in zip(self.peers, views, strict=True)]).double()
+            given = self(views, joint=True).logits
+        # Not to the bit: kernels may round otherwise in a larger batch, on GPUs as coarsely as TF32. Half of the
+        # digits must agree.
+        tf32 = given.is_cuda and given.dtype == torch.float32
+        precision = 2.0**-10 if tf32 else torch.finfo(given.dtype).eps
+        differences = (given.double() - expected).abs().amax((1, 2))
+        worst = int(differences.argmax())
+        if not differences[worst] <= math.sqrt(precision) * expected.abs().max():
+            raise InputError(
+                f"peer {worst + 1}'s logits differ by {differences[worst]:.2g} from those for its own view"
+            )
+
+
+def _other_images(image: Tensor, count: int) -> Tensor:
+    """Different images of values that this one has, or if it has but one, of random ones; the same every time."""
+    generator = torch.Generator().manual_seed(0)
+    values = image.flatten()
+    if bool((values == values[0]).all()):
+        values = torch.randn(1000, generator=generator).to(image)
+    chosen = torch.randint(len(values), (count, *image.shape[1:]), generator=generator)
+    return values[chosen.to(image.device)]
 
 
 def _nothing_shared() -> AbstractContextManager[set[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,11 +37,14 @@ class Run:
         self.recipe: Recipe | None = None
         self.tracker: Tracker | None = None
         self._lock: IO[str] | None = None
+        self._files: dict[Path, str | bytes] = {}
+        self._epoch = 0
 
     def open(self, recipe: Recipe, processes: int = 1) -> dict[str, Any] | None:
-        """Make the directory, or check that it holds a run of this recipe; returns the state to go on from.
+        """Lock the directory and check that it is new or holds a run of this recipe; return the state to resume.
 
-        Nothing is touched if it is refused. Until `close` no other process can open it.
+        No file is changed until `begin`, so that a run that is refused, here or because its state does not fit,
+        stays as it is. Until `close` no other process can open it.
         """
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file: --out must name a directory.")
@@ -61,20 +65,30 @@ class Run:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise InputError(f"Another process is training in {self.path}: choose another --out.") from None
             warn(f"{self.path} cannot be locked ({error.strerror}): see to it that no other process trains in it.")
+        self.recipe, self.checkpoints.every = recipe, recipe.checkpoint_seconds
         if self.config.is_file():
             self._compare(recipe)
             self.same_data(recipe)
         else:
-            contact_sheet(recipe.data, views=3, seed=recipe.seed, mix=recipe.mix).save(self.path / "views.png")
-            write(self.path / "data.json", json.dumps(recipe.data.described(), indent=2) + "\n")
-        write(self.config, yaml.safe_dump(recipe.config, sort_keys=False))
-        write(self.resolved, json.dumps(recipe.resolved, indent=2) + "\n")
-        self.recipe, self.checkpoints.every = recipe, recipe.checkpoint_seconds
+            sheet = io.BytesIO()
+            contact_sheet(recipe.data, views=3, seed=recipe.seed, mix=recipe.mix).save(sheet, "PNG")
+            self._files[self.path / "views.png"] = sheet.getvalue()
+            self._files[self.path / "data.json"] = json.dumps(recipe.data.described(), indent=2) + "\n"
         state = self.checkpoints.load()
-        self._note_environment(recipe.seed, processes)
-        self._cut_metrics(state["metrics"] if state else 0)
-        self.tracker = tracker(recipe.track, self.path, recipe.config, state["epoch"] if state else 0)
+        self._epoch = state["epoch"] if state else 0
+        self._files[self.config] = yaml.safe_dump(recipe.config, sort_keys=False)
+        self._files[self.resolved] = json.dumps(recipe.resolved, indent=2) + "\n"
+        self._files[self.environment] = self._with_environment(recipe.seed, processes)
+        self._files[self.metrics_file] = self._saved_metrics(state["metrics"] if state else 0)
         return state
+
+    def begin(self) -> None:
+        """Write what `open` prepared: from here on the run goes."""
+        assert self.recipe is not None
+        for file, content in self._files.items():
+            write(file, content)
+        self._files = {}
+        self.tracker = tracker(self.recipe.track, self.path, self.recipe.config, self._epoch)
 
     def close(self) -> None:
         if self.tracker is not None:
@@ -87,7 +101,7 @@ class Run:
         file = self.path / "data.json"
         if not file.is_file():
             return
-        was, now = json.loads(file.read_text()), json.loads(json.dumps(recipe.data.described()))
+        was, now = _read_json(file), json.loads(json.dumps(recipe.data.described()))
         for key in what:
             if was[key] != now[key]:
                 raise InputError(
@@ -145,20 +159,30 @@ class Run:
                 "choose another --out, or repeat its own options to continue it."
             )
 
-    def _note_environment(self, seed: int, processes: int) -> None:
-        """The first process's surroundings, and under `continued` those of each that went on."""
+    def _with_environment(self, seed: int, processes: int) -> str:
+        """The first process's surroundings, and under `continued` those of each that went on, as JSON."""
         now: dict[str, Any] = environment(seed, processes)
         if self.environment.is_file():
-            first = json.loads(self.environment.read_text())
+            first = _read_json(self.environment)
             now = {**first, "continued": [*first.get("continued", []), now]}
-        write(self.environment, json.dumps(now, indent=2) + "\n")
+        return json.dumps(now, indent=2) + "\n"
 
-    def _cut_metrics(self, length: int) -> None:
-        """Drop what was logged after the state we go on from: it will be logged again."""
-        text = self.metrics_file.read_bytes() if self.metrics_file.is_file() else b""
-        if len(text) < length:
+    def _saved_metrics(self, length: int) -> bytes:
+        """The records without what was logged after the state to go on from: it will be logged again."""
+        records = self.metrics_file.read_bytes() if self.metrics_file.is_file() else b""
+        if len(records) < length:
             raise InputError(f"{self.metrics_file} is shorter than when the checkpoint was written: restore it.")
-        write(self.metrics_file, text[:length])
+        return records[:length]
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text())
+    except ValueError as error:
+        raise InputError(f"{file} cannot be read ({reason(error)}): restore or remove it.") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{file} is not a table of names and values: restore or remove it.")
+    return content
 
 
 def restored(directory: Path) -> tuple[Recipe, Method, int]:

@@ -47,9 +47,10 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
         state = State(method, optimizer, rates, precision, watch)
         if recipe.compile:
             method.compile(**({} if recipe.compile is True else {"mode": recipe.compile}))
-        saved = world.first(partial(run.open, recipe, world.size))  # all that could be refused has been
+        saved = world.first(partial(run.open, recipe, world.size))
         if saved is not None:
             state.restore(saved, world)
+        world.first(run.begin)  # all that could be refused has been
         forward = world.parallel(method, data)
 
         def save(due: bool) -> None:

@@ -10,10 +10,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.checkpoint import checkpoint
 
 from .cutting import Split
+from .errors import InputError
+
+BatchDims = list[list[int | None]]
+"""For each call of a module, and each tensor it returns: the dimension that grows with the number of images."""
 
 
 class SharedCall:
@@ -21,7 +25,9 @@ class SharedCall:
 
     once:    keep the outputs for the peers that follow; else every peer runs the module.
     fragile: something changes the output in place, so that each peer must get a copy.
-    slices:  the kept outputs are of this many views as one batch; peer j gets the j-th part.
+    slices:  the kept outputs are of this many views as one batch; peer j gets the j-th part of those tensors
+        that carry the batch.
+    batch_dims: which these are, in evaluation (False) and in training (True).
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -30,6 +36,7 @@ class SharedCall:
         self.outputs: list[Any] = []
         self.next = self.peer = 0
         self.slices = 1
+        self.batch_dims: dict[bool, BatchDims] = {}
 
     def reset(self) -> None:
         self.outputs, self.slices = [], 1
@@ -43,9 +50,9 @@ class SharedCall:
         if self.next == len(self.outputs):
             self.outputs.append(self._run(*args, **kwargs))
         output = self.outputs[self.next]
-        self.next += 1
         if self.slices > 1:
-            output = tree_map_only(Tensor, self._slice, output)
+            output = self._own_part(output)
+        self.next += 1
         return tree_map_only(Tensor, Tensor.clone, output) if self.fragile and self.once else output
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
@@ -57,8 +64,22 @@ class SharedCall:
             return checkpoint(run, *args, use_reentrant=False, context_fn=contexts)
         return run(*args)
 
-    def _slice(self, output: Tensor) -> Tensor:
-        return output.chunk(self.slices)[self.peer] if output.dim() and len(output) % self.slices == 0 else output
+    def _own_part(self, output: Any) -> Any:
+        """The present peer's part of each tensor that carries the batch; all else is the same for every peer."""
+        calls = self.batch_dims[self.module.training]
+        dims = calls[self.next] if self.next < len(calls) else []
+        if len(dims) != len(_tensors(output)):
+            raise InputError(
+                f"A shared {type(self.module).__name__} does not always return the same number of tensors, so "
+                "that the views of all peers cannot be one batch: leave out joint_trunk."
+            )
+        following = iter(dims)
+
+        def part(tensor: Tensor) -> Tensor:
+            dim = next(following)
+            return tensor if dim is None else tensor.chunk(self.slices, dim)[self.peer]
+
+        return tree_map_only(Tensor, part, output)
 
 
 class Trunk:
@@ -112,20 +133,78 @@ class Trunk:
 
     def run_joint(self, network: nn.Module, cut: nn.Module, views: Sequence[Tensor]) -> None:
         """Run only the shared modules, on all views as one batch; each peer will be handed its part."""
-
-        def stop(module: nn.Module, args: Any) -> None:
-            raise _TrunkDone
-
-        handle = cut.register_forward_pre_hook(stop, prepend=True)
         self.turn(0)
-        try:
-            network(torch.cat(list(views)))
-        except _TrunkDone:
-            pass
-        finally:
-            handle.remove()
+        _run_before(cut, network, torch.cat(list(views)))
         for call in self.calls:
             call.slices = len(views)
+
+    def learn_batch_dims(self, network: nn.Module, cut: str, images: Tensor) -> None:
+        """Find out which tensors of the shared modules carry the batch: those that grow with the images.
+
+        A length that divides by the number of views proves nothing: a table of six rows has one as well. So they
+        run on all these images and on one less, in both modes, as modules may return more in training.
+        """
+        with trying(network, images) as (trial, batch):
+            for training in (False, True):
+                trial.train(training)
+                try:
+                    more, fewer = (self._shapes(trial, cut, part.clone()) for part in (batch, batch[1:]))
+                except Exception:  # in training it may want a device or processes that it does not have yet
+                    if not training:
+                        raise
+                    more, fewer = {}, {}
+                for name, call in zip(self.names, self.calls, strict=True):
+                    known = _batch_dims(name, more[name], fewer[name]) if more else call.batch_dims[False]
+                    call.batch_dims[training] = known
+
+    def _shapes(self, network: nn.Module, cut: str, images: Tensor) -> dict[str, list[list[torch.Size]]]:
+        """Of each shared module, and each of its calls: the shapes of the tensors that it returns."""
+        shapes: dict[str, list[list[torch.Size]]] = {name: [] for name in self.names}
+
+        def leave(name: str, module: nn.Module, args: Any, output: Any) -> None:
+            shapes[name].append([tensor.shape for tensor in _tensors(output)])
+
+        handles = [network.get_submodule(name).register_forward_hook(partial(leave, name)) for name in self.names]
+        try:
+            _run_before(network.get_submodule(cut), network, images)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return shapes
+
+
+def _run_before(cut: nn.Module, network: nn.Module, images: Tensor) -> None:
+    """Run a network up to its cut."""
+
+    def stop(module: nn.Module, args: Any) -> None:
+        raise _TrunkDone
+
+    handle = cut.register_forward_pre_hook(stop, prepend=True)
+    try:
+        network(images)
+    except _TrunkDone:
+        pass
+    finally:
+        handle.remove()
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
+
+
+def _batch_dims(name: str, more: list[list[torch.Size]], fewer: list[list[torch.Size]]) -> BatchDims:
+    """The dimensions that differ between two runs on different numbers of images."""
+    if [list(map(len, call)) for call in more] != [list(map(len, call)) for call in fewer]:
+        raise InputError(f"what '{name}' returns depends on the number of images")
+    dims: BatchDims = []
+    for shapes in zip(more, fewer, strict=True):
+        differing = [
+            [d for d, (a, b) in enumerate(zip(*pair, strict=True)) if a != b] for pair in zip(*shapes, strict=True)
+        ]
+        if any(len(some) > 1 for some in differing):
+            raise InputError(f"'{name}' returns a tensor of which several dimensions grow with the images")
+        dims.append([some[0] if some else None for some in differing])
+    return dims
 
 
 class _TrunkDone(Exception):

@@ -74,6 +74,8 @@ class PCL(Method):
         self.peer_teacher, self.mean_view, self.joint_trunk = peer_teacher, mean_view, joint_trunk
         self.ensemble_gradient, self.teacher_gradient = ensemble_gradient, teacher_gradient
         self.views = net.size if input_augmentation else 1
+        if joint_trunk and self.views > 1:
+            net.check_joint()
         if ensemble == "learned":
             if None in net.shapes["features"]:
                 raise InputError("PCL needs a network that ends in a Linear classifier, for its pooled features.")
