@@ -116,11 +116,11 @@ def _trained(found: Sequence[Line]) -> str:
     return f"Trained {days}, commit {', '.join(commits)}, {'; '.join(machines)}.\n"
 
 
-def marker(experiment: str, protocol: str, only: str = "", seeds: int = 3, against: str = "") -> str:
-    """The command, with those options that change what a table says."""
+def marker(experiment: str, protocol: str, only: str = "", seeds: int | None = None, against: str = "") -> str:
+    """The command, with those options that change what a table says; `seeds` if they are not the planned ones."""
     told = [experiment, "--protocol", protocol]
     told += ["--only", only] if only else []
-    told += ["--seeds", str(seeds)] if seeds != 3 else []
+    told += ["--seeds", str(seeds)] if seeds is not None else []
     told += ["--against", against] if against else []
     return f"<!-- coterie reproduce {shlex.join(told)} -->"
 
