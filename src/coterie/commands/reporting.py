@@ -37,7 +37,8 @@ def reproduce(
             of further seeds is shown too.
         out: the directory of runs; by default results/PROTOCOL, of the study results/study/PROTOCOL.
         data_root: where the data sets are; ImageNet is the folder `imagenet` in there.
-        against: the row that the others are compared with; by default the first.
+        against: the row that the others are compared with; by default the first, of the study each row's
+            own reference.
         launcher: processes on this machine, or a Ray cluster (RAY_ADDRESS).
         processes: how many runs at once; by default one per GPU, without GPUs one per core.
         threads: CPU threads of each run.
@@ -87,7 +88,7 @@ def report(
         format: write the tables for a paper instead, to the file or here.
         watch: write the page again whenever the runs have something new, until interrupted.
     """
-    from ..experiments.sections import beside_the_paper
+    from ..experiments.sections import experiment_sections
     from ..report import formats, page
 
     if text + (format is not None) + watch > 1:
@@ -96,9 +97,9 @@ def report(
     if watch:
         print(f"{file} follows {', '.join(runs)}; Ctrl-C ends this.", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
-            page.watch(paths, file, beside_the_paper)
+            page.watch(paths, file, experiment_sections)
         return
-    paper = beside_the_paper(paths)
+    paper = experiment_sections(paths)
     if text:
         formats.print_report(page.compose(paths, paper))
     elif format is not None and output is None:

@@ -31,6 +31,7 @@ from .results import Line, lines
 from .runner import Launcher, Local, environments, run, say, teachers
 from .state import state
 from .study import STUDIES, Study
+from .study_tables import StudyTables, study_tables
 from .tables import Cell, cells, select
 
 Format = Literal["table", "markdown", "json"]
@@ -131,6 +132,11 @@ class Reproduction:
         """Where its table stands in a document."""
         seeds = None if self.seeds == planned_seeds(self.experiment, self.protocol) else self.seeds
         return marker(self.experiment, self.protocol.name, self.only, seeds, self.against)
+
+    def study_tables(self) -> StudyTables:
+        """The tables of a study, from the runs that there are."""
+        assert isinstance(self.protocol, Study)
+        return study_tables(self.experiment, self.protocol, self.cells, self.everything, self.out, self.against)
 
     def lines(self) -> list[Line]:
         return lines(self.experiment, self.cells, self.everything, self.out, self.against)
@@ -258,6 +264,9 @@ def train_missing(
 
 def present(made: Reproduction, form: Format, into: str) -> None:
     """What there is, as asked for; a figure is drawn too."""
+    if isinstance(made.protocol, Study):
+        present_study(made, form, into)
+        return
     found = made.lines()
     if into:
         place(Path(into), made.marker, markdown(found))
@@ -275,6 +284,19 @@ def present(made: Reproduction, form: Format, into: str) -> None:
         else:
             if picture:
                 say(f"{picture}: the figure.")
+
+
+def present_study(made: Reproduction, form: Format, into: str) -> None:
+    """The study's tables, as asked for."""
+    tables = made.study_tables()
+    if into:
+        place(Path(into), made.marker, tables.markdown())
+    elif form == "json":
+        print(json.dumps(tables.plain, indent=2))
+    elif form == "markdown":
+        print(tables.markdown())
+    else:
+        tables.show()
 
 
 def list_runs(made: Reproduction, jobs: Sequence[Job], processes: int | None, threads: int) -> None:
