@@ -1,13 +1,14 @@
-"""Statistics over seeds: mean and deviation, and paired differences with their confidence interval."""
+"""Statistics over seeds: mean and deviation, paired differences, the exact sign-flip test, Holm's method."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
 from scipy.special import stdtrit
 
 NOTHING = "–"
@@ -17,6 +18,8 @@ PAIRED = (
     "interval (Student's t), and bold where it leaves out zero."
 )
 """How a table's differences are to be read."""
+TOLERANCE = 1e-9
+"""Two differences closer than this are tied: errors are whole images, their means are rounded."""
 
 
 @dataclass(frozen=True)
@@ -78,3 +81,41 @@ def paired(ours: Mapping[Any, float], theirs: Mapping[Any, float], confidence: f
     if spread.std is not None:
         half = float(stdtrit(spread.count - 1, (1 + confidence) / 2)) * spread.std / math.sqrt(spread.count)
     return Difference(spread.mean, half, spread.count)
+
+
+def paired_differences(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> list[float]:
+    """Ours - theirs for each common seed, without those that are no finite numbers."""
+    return list(Spread.of(ours[seed] - theirs[seed] for seed in ours if seed in theirs).values)
+
+
+def seeds_won(differences: Sequence[float]) -> int:
+    """How many differences are below zero; a tie is not won."""
+    return sum(difference < -TOLERANCE for difference in differences)
+
+
+def sign_flip_p(differences: Sequence[float]) -> float | None:
+    """Compute the two-sided p value of the exact paired sign-flip test.
+
+    If two rows are alike, each seed's difference is as likely to have the other sign. The p value is the share of
+    all 2^n sign patterns whose |mean| is at least the observed one, ties included. None without differences.
+    """
+    if not differences:
+        return None
+    sums = np.zeros(1)
+    for difference in differences:
+        sums = np.concatenate([sums + difference, sums - difference])
+    return float(np.mean(np.abs(sums) >= abs(sum(differences)) - TOLERANCE))
+
+
+def holm_adjusted(p_values: Mapping[str, float], family: int) -> dict[str, float]:
+    """Adjust p values by Holm's step-down method for a family of this many comparisons.
+
+    The k-th smallest is multiplied by family - k + 1; none is adjusted below a smaller one, nor above 1. While
+    comparisons of the family have no p value yet, this is at least what it will be with them.
+    """
+    adjusted: dict[str, float] = {}
+    largest = 0.0
+    for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        largest = max(largest, min(1.0, (family - rank) * p_values[name]))
+        adjusted[name] = largest
+    return adjusted

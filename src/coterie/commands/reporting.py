@@ -13,7 +13,7 @@ def reproduce(
     what: str,
     protocol: str = "mini",
     only: str = "",
-    seeds: int = 3,
+    seeds: int | None = None,
     out: str = "",
     data_root: str = "data",
     against: str = "",
@@ -26,17 +26,19 @@ def reproduce(
     format: Literal["table", "markdown", "json"] = "table",
     into: str = "",
 ) -> None:
-    """A table or figure of the paper: train what is missing of it, show ours beside the paper's.
+    """A table or figure of the paper, or the study: train what is missing of it, show what there is.
 
     Args:
-        what: table1, table2, table3, table4, fig3, fig4 or fig5.
-        protocol: paper, mini, mini100 or smoke.
+        what: table1, table2, table3, table4, fig3, fig4 or fig5; study, or its screening or split.
+        protocol: paper, mini, mini100 or smoke for the paper's; cifar, fashion or rich for the study.
         only: rows by name, such as 'PCL;ONE', or comma-separated words that a cell must all have in its row,
             setting, method, network or data.
-        seeds: runs of each cell; what there is of further seeds is shown too.
-        out: the directory of runs; by default results/PROTOCOL.
+        seeds: runs of each cell, by default 3, or as many as the study plans; of the paper's tables what there is
+            of further seeds is shown too.
+        out: the directory of runs; by default results/PROTOCOL, of the study results/study/PROTOCOL.
         data_root: where the data sets are; ImageNet is the folder `imagenet` in there.
-        against: the row that the others are compared with; by default the first.
+        against: the row that the others are compared with; by default the first, of the study each row's
+            own reference.
         launcher: processes on this machine, or a Ray cluster (RAY_ADDRESS).
         processes: how many runs at once; by default one per GPU, without GPUs one per core.
         threads: CPU threads of each run.
@@ -86,7 +88,7 @@ def report(
         format: write the tables for a paper instead, to the file or here.
         watch: write the page again whenever the runs have something new, until interrupted.
     """
-    from ..experiments.sections import beside_the_paper
+    from ..experiments.sections import experiment_sections
     from ..report import formats, page
 
     if text + (format is not None) + watch > 1:
@@ -95,9 +97,9 @@ def report(
     if watch:
         print(f"{file} follows {', '.join(runs)}; Ctrl-C ends this.", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
-            page.watch(paths, file, beside_the_paper)
+            page.watch(paths, file, experiment_sections)
         return
-    paper = beside_the_paper(paths)
+    paper = experiment_sections(paths)
     if text:
         formats.print_report(page.compose(paths, paper))
     elif format is not None and output is None:

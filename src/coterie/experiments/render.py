@@ -15,7 +15,7 @@ from ..errors import InputError, reason
 from ..statistics import PAIRED, Spread
 from ..terminal import print_table
 from .paper import SAYS
-from .results import Line, digits
+from .results import Line, Origin, digits
 
 
 def _columns(group: Sequence[Line]) -> list[str]:
@@ -103,12 +103,13 @@ def markdown(found: Sequence[Line]) -> str:
         text = "\n".join("| " + " | ".join(row) + " |" for row in rows)
         notes = "".join(f"\n- {line.row}: {note}" for line in group for note in line.notes)
         parts.append(f"**{setting}**\n\n{text}\n" + (f"{notes}\n" if notes else ""))
-    return "\n".join(parts) + f"\n{EXPLAINED}\n" + _trained(found)
+    return (
+        "\n".join(parts) + f"\n{EXPLAINED}\n" + provenance([origin for line in found for origin in line.origins])
+    )
 
 
-def _trained(found: Sequence[Line]) -> str:
-    """When, where and from what the runs behind these lines come."""
-    origins = [origin for line in found for origin in line.origins]
+def provenance(origins: Sequence[Origin]) -> str:
+    """When, where and from what runs come."""
     if not origins:
         return ""
     dates, commits, machines = (sorted(set(column)) for column in zip(*origins, strict=True))
@@ -116,11 +117,11 @@ def _trained(found: Sequence[Line]) -> str:
     return f"Trained {days}, commit {', '.join(commits)}, {'; '.join(machines)}.\n"
 
 
-def marker(experiment: str, protocol: str, only: str = "", seeds: int = 3, against: str = "") -> str:
-    """The command, with those options that change what a table says."""
+def marker(experiment: str, protocol: str, only: str = "", seeds: int | None = None, against: str = "") -> str:
+    """The command, with those options that change what a table says; `seeds` if they are not the planned ones."""
     told = [experiment, "--protocol", protocol]
     told += ["--only", only] if only else []
-    told += ["--seeds", str(seeds)] if seeds != 3 else []
+    told += ["--seeds", str(seeds)] if seeds is not None else []
     told += ["--against", against] if against else []
     return f"<!-- coterie reproduce {shlex.join(told)} -->"
 

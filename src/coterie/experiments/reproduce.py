@@ -21,6 +21,7 @@ from ..arguments import parse
 from ..errors import InputError, unknown
 from ..recipe import Recipe
 from ..terminal import print_table
+from . import study
 from .draw import draw
 from .estimate import Speed, clock, measure, plain, seconds, wall_clock
 from .jobs import Job, distinct, shard
@@ -29,6 +30,8 @@ from .render import markdown, marker, place, placed, show
 from .results import Line, lines
 from .runner import Launcher, Local, environments, run, say, teachers
 from .state import state
+from .study import STUDIES, Study
+from .study_tables import StudyTables, study_tables
 from .tables import Cell, cells, select
 
 Format = Literal["table", "markdown", "json"]
@@ -40,7 +43,7 @@ class Reproduction:
     """One table or figure by one protocol, in one directory of runs.
 
     Args:
-        experiment: its name.
+        experiment: its name; `study`, `screening` and `split` are those of a `Study`.
         protocol: how it is run.
         out: the directory of runs; runs that several tables share are trained once.
         seeds: runs of each cell.
@@ -59,13 +62,21 @@ class Reproduction:
         data_root: str = "data",
         against: str = "",
     ) -> None:
-        if experiment not in EXPERIMENTS:
-            raise unknown("table or figure", experiment, EXPERIMENTS)
+        if experiment not in (*EXPERIMENTS, *study.EXPERIMENTS):
+            raise unknown("table or figure", experiment, (*EXPERIMENTS, *study.EXPERIMENTS))
+        if experiment not in protocol.settings:
+            suited = [name for name, other in (PROTOCOLS | STUDIES).items() if experiment in other.settings]
+            raise InputError(
+                f"The protocol {protocol.name} has no {experiment}: choose --protocol {' or '.join(suited)}."
+            )
         if seeds < 1:
             raise InputError(f"--seeds must be at least 1, not {seeds}.")
         self.experiment, self.protocol, self.out, self.data_root = experiment, protocol, out, data_root
         self.only, self.seeds, self.against = only, seeds, against
-        self.everything = cells(experiment, protocol, seeds)
+        if isinstance(protocol, Study):
+            self.everything = study.cells(experiment, protocol, seeds)
+        else:
+            self.everything = cells(experiment, protocol, seeds)
         self.cells: Sequence[Cell] = select(self.everything, only) if only else self.everything
         rows = dict.fromkeys(cell.row for cell in self.everything)
         if against and against not in rows:
@@ -104,8 +115,11 @@ class Reproduction:
             raise InputError(f"{self.out} cannot be written ({error.strerror}): choose another --out.") from None
 
     def jobs(self, part: str = "") -> list[Job]:
-        """All runs, or those of a shard such as 2/5."""
-        found = distinct(job for cell in self.cells for job in cell.jobs)
+        """All runs in the order of training, or those of a shard such as 2/5."""
+        if isinstance(self.protocol, Study):
+            found = distinct(study.queue(self.protocol, self.cells))
+        else:
+            found = distinct(job for cell in self.cells for job in cell.jobs)
         if not part:
             return found
         match = re.fullmatch(r"(\d+)/(\d+)", part)
@@ -116,7 +130,13 @@ class Reproduction:
     @property
     def marker(self) -> str:
         """Where its table stands in a document."""
-        return marker(self.experiment, self.protocol.name, self.only, self.seeds, self.against)
+        seeds = None if self.seeds == planned_seeds(self.experiment, self.protocol) else self.seeds
+        return marker(self.experiment, self.protocol.name, self.only, seeds, self.against)
+
+    def study_tables(self) -> StudyTables:
+        """The tables of a study, from the runs that there are."""
+        assert isinstance(self.protocol, Study)
+        return study_tables(self.experiment, self.protocol, self.cells, self.everything, self.out, self.against)
 
     def lines(self) -> list[Line]:
         return lines(self.experiment, self.cells, self.everything, self.out, self.against)
@@ -168,11 +188,23 @@ def _relative(path: str, start: Path) -> str:
     return os.path.relpath(Path(path).resolve(), start.resolve())
 
 
+def default_out(experiment: str, protocol: Protocol) -> Path:
+    """The directory of runs; the split shares the study's, screening has one of its own."""
+    if not isinstance(protocol, Study):
+        return Path("results", protocol.name)
+    return Path("results", "screening" if experiment == "screening" else "study", protocol.name)
+
+
+def planned_seeds(experiment: str, protocol: Protocol) -> int:
+    """The number of seeds if none is given."""
+    return protocol.seeds.get(experiment, 3) if isinstance(protocol, Study) else 3
+
+
 def reproduce(
     what: str,
     protocol: str,
     only: str,
-    seeds: int,
+    seeds: int | None,
     out: str,
     data_root: str,
     against: str,
@@ -186,13 +218,18 @@ def reproduce(
     into: str,
 ) -> dict[str, str]:
     """The command. Returns the runs that failed, and why."""
-    if protocol not in PROTOCOLS:
-        raise unknown("protocol", protocol, PROTOCOLS)
+    protocols = PROTOCOLS | STUDIES
+    if protocol not in protocols:
+        raise unknown("protocol", protocol, protocols)
     if threads < 1 or (processes is not None and processes < 1):
         raise InputError("--processes and --threads must be at least 1.")
-    chosen = PROTOCOLS[protocol]
-    made = Reproduction(what, chosen, Path(out or f"results/{protocol}"), seeds, only, data_root, against)
+    chosen = protocols[protocol]
+    directory = Path(out) if out else default_out(what, chosen)
+    count = planned_seeds(what, chosen) if seeds is None else seeds
+    made = Reproduction(what, chosen, directory, count, only, data_root, against)
     jobs = made.jobs(part)
+    if isinstance(chosen, Study) and not render_only:
+        study.require_screened(chosen, made.cells)
     failed: dict[str, str] = {}
     if into:
         placed(Path(into), made.marker, "")  # it is there: told before hours of training
@@ -227,6 +264,9 @@ def train_missing(
 
 def present(made: Reproduction, form: Format, into: str) -> None:
     """What there is, as asked for; a figure is drawn too."""
+    if isinstance(made.protocol, Study):
+        present_study(made, form, into)
+        return
     found = made.lines()
     if into:
         place(Path(into), made.marker, markdown(found))
@@ -244,6 +284,19 @@ def present(made: Reproduction, form: Format, into: str) -> None:
         else:
             if picture:
                 say(f"{picture}: the figure.")
+
+
+def present_study(made: Reproduction, form: Format, into: str) -> None:
+    """The study's tables, as asked for."""
+    tables = made.study_tables()
+    if into:
+        place(Path(into), made.marker, tables.markdown())
+    elif form == "json":
+        print(json.dumps(tables.plain, indent=2))
+    elif form == "markdown":
+        print(tables.markdown())
+    else:
+        tables.show()
 
 
 def list_runs(made: Reproduction, jobs: Sequence[Job], processes: int | None, threads: int) -> None:

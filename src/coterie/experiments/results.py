@@ -56,14 +56,14 @@ class Line:
         """The same as plain values, for JSON and for pages."""
         found = asdict(self)
         for name in ("error", "raw", "averaged"):
-            found[name] = _plain(getattr(self, name))
-        found["further"] = {name: _plain(spread) for name, spread in self.further.items()}
+            found[name] = plain_spread(getattr(self, name))
+        found["further"] = {name: plain_spread(spread) for name, spread in self.further.items()}
         found["paper"] = None if self.paper is None else self.paper._asdict()
         found["origins"] = [origin._asdict() for origin in self.origins]
         return found
 
 
-def _plain(spread: Spread) -> dict[str, Any]:
+def plain_spread(spread: Spread) -> dict[str, Any]:
     mean = spread.mean if spread.count else None
     return {"mean": mean, "std": spread.std, "count": spread.count, "values": list(spread.values)}
 
@@ -116,11 +116,13 @@ def lines(
                 beside(experiment, cell.setting),
                 reference.row,
                 None if same else paired(errors_of(ours, cell.predictor), errors_of(theirs, reference.predictor)),
-                _ratio(ours, finished(rows[0]), look(teacher).result if (teacher := cell.jobs[0].needs) else None),
+                cost_ratio(
+                    ours, finished(rows[0]), look(teacher).result if (teacher := cell.jobs[0].needs) else None
+                ),
                 _parameters(experiment, cell, ours)
                 | {name: Spread.of(map(read, ours.values())) for name, read in _further(experiment, cell).items()},
-                _notes(states(cell)),
-                sorted({origin for run in ours.values() for origin in _origins(run)}),
+                notes_of(states(cell)),
+                sorted({origin for run in ours.values() for origin in origins_of(run)}),
             )
         )
     return result
@@ -149,7 +151,7 @@ def _weights(record: Record, cell: Cell, kind: str) -> str:
     return "raw_ensemble" if kind == "peer" else "mean_ensemble"
 
 
-def _ratio(ours: Finished, theirs: Finished, teacher: Result | None) -> float | None:
+def cost_ratio(ours: Finished, theirs: Finished, teacher: Result | None) -> float | None:
     """Time spent training, over the common seeds; each pupil's includes its teacher's."""
     seeds = ours.keys() & theirs.keys()
     if not seeds or (teacher is not None and not teacher.finished):
@@ -165,7 +167,7 @@ def _seconds(runs: Sequence[Result]) -> float | None:
     return sum(known) if len(known) == len(times) else None
 
 
-def _origins(run: Result) -> list[Origin]:
+def origins_of(run: Result) -> list[Origin]:
     return [
         Origin(
             str(found.get("date", "?"))[:10],
@@ -182,7 +184,7 @@ def _short(commit: str) -> str:
     return digits[:7] + changed
 
 
-def _notes(states: Sequence[tuple[Job, State]]) -> list[str]:
+def notes_of(states: Sequence[tuple[Job, State]]) -> list[str]:
     missing = [str(job.seed) for job, now in states if now.kind == "missing" and not now.note]
     seeds = f"seed{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
     rest = [note for job, now in states if (note := _note(job, now))]

@@ -1,4 +1,4 @@
-"""A directory of `coterie reproduce` in the report: the paper's tables and figures with ours beside them."""
+"""A directory of `coterie reproduce` in the report: the paper's tables with ours beside them, and the study's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 from ..report.content import Cell, Figure, Section, Table, difference, number, spread, text
 from ..report.from_metrics import banded, figures
@@ -15,15 +16,33 @@ from .paper import SAYS
 from .protocols import PROTOCOLS, Protocol
 from .reproduce import Reproduction
 from .results import Line, alike, branch_variance, curve, digits
+from .study import STUDIES, Study
+from .study_tables import study_section
 from .tables import Cell as PaperCell
 
+P = TypeVar("P", bound=Protocol)
 NAMES = {"table": "Table", "fig": "Fig."}
+
+
+def experiment_sections(runs: Sequence[Path]) -> list[Section]:
+    """The paper's tables and the study's that have finished runs in these directories or below."""
+    return [*beside_the_paper(runs), *of_the_study(runs)]
+
+
+def of_the_study(runs: Sequence[Path], protocols: Mapping[str, Study] = STUDIES) -> list[Section]:
+    """One section with the tables of every study that has finished runs; else none."""
+    return study_section(
+        [
+            Reproduction(experiment, protocol, path, protocol.seeds[experiment]).study_tables()
+            for path, protocol in _protocols(runs, protocols)
+            for experiment in protocol.settings
+        ]
+    )
 
 
 def beside_the_paper(runs: Sequence[Path], protocols: Mapping[str, Protocol] = PROTOCOLS) -> list[Section]:
     """One section with every table and figure that has finished runs in these directories or below; else none."""
-    found = sorted({file.parent for path in runs for file in path.rglob("protocol.json")})
-    blocks = [block for path in found for block in _blocks(path, protocols)]
+    blocks = [block for path, protocol in _protocols(runs, protocols) for block in _blocks(path, protocol)]
     lead = (
         f"Top-1 error in %, mean ± standard deviation over the seeds. {PAIRED} Cost "
         "is training time, as if all had gone as fast as its fastest stretch, a teacher's included, in that of "
@@ -32,19 +51,25 @@ def beside_the_paper(runs: Sequence[Path], protocols: Mapping[str, Protocol] = P
     return [Section("paper", "Beside the paper", lead, list(blocks))] if blocks else []
 
 
-def _blocks(path: Path, protocols: Mapping[str, Protocol]) -> list[Table | Figure]:
-    try:
-        name = json.loads((path / "protocol.json").read_text())["protocol"]
-        protocol = protocols[name]
-    except (OSError, ValueError, KeyError, TypeError):  # not ours, or damaged: its runs are shown all the same
-        return []
+def _protocols(runs: Sequence[Path], protocols: Mapping[str, P]) -> list[tuple[Path, P]]:
+    """The directories of `coterie reproduce` in or below these, each with its protocol if it is one of these."""
+    known = []
+    for file in sorted({file for path in runs for file in path.rglob("protocol.json")}):
+        try:
+            known.append((file.parent, protocols[json.loads(file.read_text())["protocol"]]))
+        except (OSError, ValueError, KeyError, TypeError):  # not ours, or damaged: its runs are shown all the same
+            continue
+    return known
+
+
+def _blocks(path: Path, protocol: Protocol) -> list[Table | Figure]:
     found: list[Table | Figure] = []
     for experiment in protocol.settings:
         made = Reproduction(experiment, protocol, path, seeds=1)  # and whatever further ones there are
         for setting, group in groupby(made.lines(), key=lambda line: line.setting):
             rows = list(group)
             if sum(line.error.count > 0 for line in rows) > 1:  # more than what the others are compared with
-                title = f"{_name(experiment)} by the protocol {name}: {setting}"
+                title = f"{_name(experiment)} by the protocol {protocol.name}: {setting}"
                 found.append(_table(title, rows, SAYS[experiment]))
                 cells = [cell for cell in made.cells if cell.setting.title == setting]
                 found += _drawn(experiment, title, cells, path)

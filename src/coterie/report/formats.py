@@ -13,7 +13,7 @@ from rich.text import Text
 from .content import NOTHING, Cell, Table
 from .page import Report
 
-FOR_A_PAPER = ("paper", "results", "cost", "deployment")
+FOR_A_PAPER = ("paper", "study", "results", "cost", "deployment")
 """The sections whose tables are written out as Markdown, CSV or LaTeX."""
 
 
