@@ -1,4 +1,4 @@
-"""The command `data`: fetch a set, or look into one."""
+"""The command `data`: fetch or check a set, or look into one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from .calling import call, print_json, summary
 
 
 def data(arguments: list[str]) -> None:
-    """Fetch a data set (`data cifar100`) or look into one (`data inspect NAME_OR_FOLDER`)."""
+    """Fetch or check a data set (`data cifar100`) or look into one (`data inspect NAME_OR_FOLDER`)."""
     from ..data import available, find
     from ..data.cifar import Cifar
+    from ..data.fashion_mnist import fashion_mnist
 
     names = {name: found for name, found in available().items() if issubclass(found, Cifar)}
     what, *rest = arguments or ["--help"]
     if what in ("-h", "--help"):
         print(
             "usage: coterie data NAME [--root DIR] [--url URL]      fetch one of: " + ", ".join(names) + "\n"
+            "       coterie data fashion_mnist [--root DIR]         check that it is there, or say how to get it\n"
             "       coterie data inspect NAME_OR_FOLDER [OPTIONS]   what is in a set; --help shows its options"
         )
     elif what == "inspect":
@@ -41,8 +43,21 @@ def data(arguments: list[str]) -> None:
             print(fetch(names[what], Path(root), url))
 
         call(f"data {what}", fetched, rest)
+    elif what == fashion_mnist.__name__:
+
+        def checked(root: str = "data") -> None:
+            """Check that the four files are there and are the official ones; nothing is downloaded.
+
+            Args:
+                root: where to look before the package's folder.
+            """
+            source = fashion_mnist(root)
+            source.load()
+            print(f"{source.locate()} holds fashion_mnist: every checksum is right. To get it: {source.ways()}.")
+
+        call(f"data {what}", checked, rest)
     else:
-        raise unknown("data set to fetch", what, [*names, "inspect"])
+        raise unknown("data set to fetch", what, [*names, fashion_mnist.__name__, "inspect"])
 
 
 def _inspect(source: Any, preset: dict[str, Any], arguments: list[str]) -> None:
