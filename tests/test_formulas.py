@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import coterie
-from coterie.losses import cross_entropy, distil, distil_others, ramp_up
+from coterie.losses import cross_entropy, distil, peer_divergences, ramp_up, reduce
 from coterie.mean import phi
 
 from .conftest import TinyNet
@@ -25,12 +25,14 @@ def test_loss_functions(m: int) -> None:
     z, teachers, single = rng.normal(0, 4, (m, 6, 7)), rng.normal(0, 4, (m, 6, 7)), rng.normal(0, 4, (6, 7))
     y = rng.integers(0, 7, 6)
     ce = cross_entropy(torch.tensor(z), torch.tensor(y))
-    assert ce.tolist() == pytest.approx([np_ce(z[j], y) for j in range(m)])
-    found = distil(torch.tensor(single), torch.tensor(z), T)
-    assert found.tolist() == pytest.approx([kl(single, z[j], T) for j in range(m)])
+    assert ce.shape == (m, 6) and ce.mean(-1).tolist() == pytest.approx([np_ce(z[j], y) for j in range(m)])
+    each = distil(torch.tensor(single), torch.tensor(z), T)
+    assert each.shape == (m, 6) and each.mean(-1).tolist() == pytest.approx(
+        [kl(single, z[j], T) for j in range(m)]
+    )
     others = sum(kl(teachers[k], z[j], T) for j in range(m) for k in range(m) if k != j)
-    expected = others / (m - 1) if m > 1 else 0.0
-    assert float(distil_others(torch.tensor(teachers), torch.tensor(z), T)) == pytest.approx(expected)
+    pairs = peer_divergences(torch.tensor(teachers), torch.tensor(z), T)
+    assert pairs.shape == (m, m, 6) and float(reduce(pairs, scale=T**2)) == pytest.approx(others)
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 4])
@@ -94,9 +96,9 @@ def test_extreme_logits_stay_finite(dtype: torch.dtype) -> None:
     z = torch.tensor([[big, -big, 0.0], [-big, big, 0.0]], dtype=dtype, requires_grad=True)
     other = torch.tensor([[-big, big, 0.0], [big, -big, 0.0]], dtype=dtype)
     loss = (
-        distil(other, z, T)
-        + cross_entropy(z, torch.tensor([1, 0]))
-        + distil_others(torch.stack([z, other]), torch.stack([other, z]), T)
+        reduce(distil(other, z, T))
+        + reduce(cross_entropy(z, torch.tensor([1, 0])))
+        + reduce(peer_divergences(torch.stack([z, other]), torch.stack([other, z]), T))
     )
     loss.backward()
     assert loss.dtype == torch.float32 and torch.isfinite(loss) and torch.isfinite(z.grad).all()
@@ -112,8 +114,8 @@ def test_half_precision_is_widened_before_the_temperature_divides() -> None:
 def test_kl_is_averaged_over_the_batch_not_over_the_classes() -> None:
     z, t = torch.randn(4, 10), torch.randn(4, 10)
     doubled = distil(torch.cat([t, t]), torch.cat([z, z]), T)
-    assert float(doubled) == pytest.approx(float(distil(t, z, T)))
-    assert float(distil(t, z, T)) == pytest.approx(
+    assert float(reduce(doubled)) == pytest.approx(float(reduce(distil(t, z, T))))
+    assert float(reduce(distil(t, z, T))) == pytest.approx(
         float(
             T**2 * torch.nn.functional.kl_div((z / T).log_softmax(1), (t / T).softmax(1), reduction="batchmean")
         ),

@@ -59,7 +59,7 @@ def terms(name: str, given: Case, **options: Any) -> tuple[dict[str, float], Met
         parameter.data = torch.randn_like(parameter)
     method.net.forward = lambda *args, **kwargs: given.peers
     views = torch.zeros(len(given.labels), 3, 8, 8, dtype=torch.float64)
-    found = {key: value.item() for key, value in method(views, given.labels, EPOCH).items()}
+    found = {key: value.item() for key, value in method([views] * method.views, given.labels, EPOCH).items()}
     assert found["loss"] == pytest.approx(sum(v for k, v in found.items() if k != "loss"))
     return found, method
 
@@ -215,10 +215,11 @@ def test_mcl(m: int) -> None:
 
 def test_contrast_without_any_positive_is_zero_and_has_no_nan_gradient() -> None:
     from coterie.losses import contrast as ours
+    from coterie.losses import reduce
 
     for batch in (1, 4):
         s = torch.randn(2, batch, batch, requires_grad=True)
-        loss = ours(s, torch.arange(batch)).sum()
+        loss = reduce(*ours(s, torch.arange(batch)))
         loss.backward()
         assert loss.item() == 0 and s.grad is not None and torch.isfinite(s.grad).all()
 

@@ -71,12 +71,12 @@ def test_okddip_target_is_not_detached() -> None:
     targets = (method.attention(peers).detach().unsqueeze(-1) * z[1:]).sum(1)
     from coterie.losses import distil
 
-    full = torch.autograd.grad(distil(targets, z[1:], 3.0).sum(), z, retain_graph=True)[0]
+    full = torch.autograd.grad(distil(targets, z[1:], 3.0).mean(-1).sum(), z, retain_graph=True)[0]
     peers.logits = z
     method.net.forward = lambda *args, **kwargs: peers
     features = peers.features
     peers.features = tuple(f.detach() for f in features)
-    found = method(torch.zeros(1), torch.randint(5, (8,)), 80)["distil_peers"]
+    found = method(torch.zeros(8), torch.randint(5, (8,)), 80)["distil_peers"]
     torch.testing.assert_close(torch.autograd.grad(found, z)[0], full)
 
 
@@ -106,11 +106,11 @@ def test_targets_are_detached(name: str, m: int) -> None:
     peers.logits = z
     method.net.forward = lambda *args, **kwargs: peers
     labels = torch.randint(5, (8,))
-    found = method(torch.zeros(1), labels, 80)
+    found = method([torch.zeros(8)] * method.views, labels, 80)
     if name == "MCL":  # its targets are similarities of embeddings
         s = method.similarities(peers).detach().requires_grad_()
         method.similarities = lambda peers: s
-        terms = method(torch.zeros(1), labels, 80)
+        terms = method([torch.zeros(8)] * method.views, labels, 80)
         gradient = torch.autograd.grad(terms["distil_across"], s)[0]
         p = (s / 3.0).softmax(-1)
         across = ~torch.eye(m, dtype=torch.bool)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from coterie import Method, PeerNet
-from coterie.losses import cross_entropy, distil, ramp_up, total
+from coterie.losses import distil, ramp_up, reduce, total
 from coterie.peers import Peers
 
 
@@ -19,23 +21,23 @@ class MyMethod(Method):
     Args:
         net: the peers.
         temperature: T.
-        ramp_up: the epochs over which w(e) rises.
+        ramp_up: the epochs over which w(e) rises; None follows the training's length.
     """
 
     least_peers = 2
 
-    def __init__(self, net: PeerNet, temperature: float = 3.0, ramp_up: float = 80) -> None:
+    def __init__(self, net: PeerNet, temperature: float = 3.0, ramp_up: float | None = None) -> None:
         super().__init__(net)
         self.temperature, self.ramp_up = temperature, ramp_up
         self.weights = nn.Parameter(torch.zeros(net.size))
 
-    def forward(self, views: Tensor, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+    def forward(self, views: Sequence[Tensor], targets: Tensor, epoch: float) -> dict[str, Tensor]:
         peers = self.net(views)  # one view for all: the shared layers run once
         z, w = peers.logits, ramp_up(epoch, self.ramp_up)
         return total(
-            ce_peers=cross_entropy(z, labels).sum(),
-            ce_ensemble=cross_entropy(self.ensemble(peers), labels),
-            distil_neighbour=w * distil(z.roll(1, dims=0).detach(), z, self.temperature).sum(),
+            ce_peers=self.cross_entropy(z, targets),
+            ce_ensemble=self.cross_entropy(self.ensemble(peers), targets),
+            distil_neighbour=w * reduce(distil(z.roll(1, dims=0).detach(), z, self.temperature)),
         )
 
     def ensemble(self, peers: Peers) -> Tensor:
