@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+import coterie
 from coterie.calibrate import halves, temperature
 from coterie.costs import interleaved
 from coterie.data.digits import digits
 from coterie.deploy.side_by_side import side_by_side
 from coterie.errors import InputError
-from coterie.evaluate import Scores, of_run
+from coterie.evaluate import Scores, evaluate, of_run
+from coterie.peers import PeerNet
 from coterie.run import restored
 
-from .conftest import printed
+from .conftest import TinyNet, printed
 
 
 def test_brier_is_the_squared_distance_to_the_label() -> None:
@@ -31,6 +34,40 @@ def test_brier_is_the_squared_distance_to_the_label() -> None:
     certain = Scores()
     certain.add(torch.tensor([[100.0, 0.0], [100.0, 0.0]]), torch.tensor([0, 1]))
     assert certain.result()["brier"] == pytest.approx(1.0)  # (0 + 2) / 2
+
+
+def _balanced_error(logits: torch.Tensor, labels: torch.Tensor) -> float:
+    """By NumPy, class after class."""
+    guesses, y = logits.detach().numpy().argmax(1), labels.numpy()
+    return float(np.mean([100 * np.mean(guesses[y == c] != c) for c in np.unique(y)]))
+
+
+def test_every_class_counts_the_same_in_the_balanced_error() -> None:
+    """Ninety images of one class, eight and two of others, none of the fourth."""
+    labels = torch.tensor([0] * 90 + [1] * 8 + [3] * 2)[torch.randperm(100)]
+    logits = torch.randn(100, 4) + 3 * F.one_hot(torch.zeros_like(labels), 4)  # it says 0 most of the time
+    scores = Scores()
+    for part in (slice(0, 1), slice(1, 60), slice(60, 100)):
+        scores.add(logits[part], labels[part])
+    found = scores.result()
+    assert found["balanced_error"] == pytest.approx(_balanced_error(logits, labels))
+    assert found["balanced_error"] > 2 * found["error"] and scores.pairs is None
+    even = Scores()
+    even.add(logits, torch.arange(100) % 4)
+    assert even.result()["balanced_error"] == pytest.approx(even.result()["error"])
+
+
+def test_the_balanced_error_of_parts_that_two_processes_counted() -> None:
+    method = coterie.PCL(PeerNet(TinyNet, 2, "stage3", torch.randn(2, 3, 8, 8))).eval()
+    images, labels = torch.randn(40, 3, 8, 8), torch.tensor([0] * 30 + [1] * 7 + [4] * 3)
+    halves_ = [(images[:31], labels[:31]), (images[31:], labels[31:])]  # the first one has two classes alone
+    counted: list[Any] = []
+    for half in halves_:
+        evaluate(method, [half], gather=lambda mine: [counted.append(mine), mine][1:])
+    found = evaluate(method, [halves_[0]], gather=lambda mine: counted)["predictors"]
+    for name, logits in method.logits(images).items():
+        assert found[name]["balanced_error"] == pytest.approx(_balanced_error(logits, labels)), name
+        assert found[name]["error"] == pytest.approx(100 * (logits.argmax(1) != labels).double().mean().item())
 
 
 def test_the_table_of_classes() -> None:
@@ -73,6 +110,8 @@ def test_evaluate_shows_all_of_it(pcl_run: Path) -> None:
     images = sum(row["images"] for row in table)
     missed = sum(row["images"] * row["error"] / 100 for row in table)
     assert student["error"] == pytest.approx(100 * missed / images)
+    assert student["balanced_error"] == pytest.approx(np.mean([row["error"] for row in table]))
+    assert f"{student['error']:.2f} │ {student['balanced_error']:.2f} │" in text and "balanced error %" in text
     stored = json.loads((pcl_run / "metrics.jsonl").read_text().splitlines()[-1])["predictors"]["mean1"]
     assert student["error"] == stored["error"] and stored["brier"] == pytest.approx(student["brier"])
     calibrated = student["calibrated"]

@@ -53,6 +53,9 @@ def test_text_markdown_csv_and_latex_hold_the_same_numbers(
     assert rows[1]["table"] == "Results, resnet8 on hostile" and rows[1]["method"] == "PCL"
     assert float(rows[1]["error %"]) == pytest.approx(last.mean())
     assert float(rows[1]["error % std"]) == pytest.approx(last.std(ddof=1))
+    balanced = over_seeds(trained, "PCL", lambda r: r["predictors"]["mean1"]["balanced_error"])[:, -1]
+    assert float(rows[1]["balanced error %"]) == pytest.approx(balanced.mean())
+    assert "balanced error %" in text and r"balanced error \%" in latex
 
 
 def test_latex_and_markdown_escape_names() -> None:

@@ -19,7 +19,8 @@ from .report import Page, over_seeds, records
 
 
 def test_results_table_is_what_the_metrics_say(trained: Path, shown: Page) -> None:
-    metrics = {"error %": "error", "top-5 error %": "top5_error", "NLL": "nll", "calibration error": "ece"}
+    metrics = {"error %": "error", "balanced error %": "balanced_error", "top-5 error %": "top5_error"}
+    metrics |= {"NLL": "nll", "calibration error": "ece"}
     for column, name in metrics.items():
         digits_ = {"nll": 3, "ece": 4}.get(name, 2)
         for (text, value), method in zip(shown.column("Results", column), ("Baseline", "PCL"), strict=True):

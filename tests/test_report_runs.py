@@ -34,6 +34,19 @@ def test_names_from_data_and_people_stay_text(copied: Path, tmp_path: Path, show
     assert html.escape(EVIL) in (tmp_path / "r.html").read_text()
 
 
+def test_records_of_older_versions_have_no_balanced_error(copied: Path, tmp_path: Path) -> None:
+    for file in copied.glob("PCL-*/metrics.jsonl"):
+        file.write_text(re.sub(r'"balanced_error": [\d.]+, ', "", file.read_text()))
+    page.write([copied], tmp_path / "r.html", "t")
+    found = Page((tmp_path / "r.html").read_text())
+    for table in ("Results", "Cost of training", "Student and ensemble"):
+        methods = [text for text, _ in found.column(table, "method")]
+        shown = dict(zip(methods, found.column(table, "balanced error %"), strict=True))
+        errors = [records(copied / f"Baseline-{s}")[-1]["predictors"]["peer1"]["balanced_error"] for s in (0, 1)]
+        assert shown["Baseline"][1] == pytest.approx(sum(errors) / 2) and shown["PCL"] == (NOTHING, None)
+        assert found.column("Runs", "state")[-1][0] == "complete"
+
+
 def test_missing_partial_and_failed_runs_are_shown_and_named(copied: Path, tmp_path: Path) -> None:
     def edit(name: str, change: Any) -> None:
         file = copied / name / "metrics.jsonl"

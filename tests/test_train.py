@@ -127,7 +127,7 @@ def test_a_run_directory_explains_itself(tmp_path: Path) -> None:
     records = run.metrics()
     assert [r["epoch"] for r in records] == [0, 1, 2, 3]
     assert set(records[-1]["predictors"]) == {"peer1", "mean1"}
-    assert set(records[-1]["predictors"]["peer1"]) >= {"error", "top5_error", "nll", "ece"}
+    assert set(records[-1]["predictors"]["peer1"]) >= {"error", "balanced_error", "top5_error", "nll", "ece"}
     assert records[-1]["terms"]["loss"] == pytest.approx(records[-1]["terms"]["ce"])
     assert records[-1]["lr"] == pytest.approx(0.001) and records[0]["lr"] == pytest.approx(0.1)
     config = yaml.safe_load(run.config.read_text())

@@ -32,6 +32,8 @@ class Scores:
         self.counts_pairs = per_class
         self.sums: Tensor | None = None
         self.bins: Tensor | None = None
+        self.classes: Tensor | None = None
+        """Of each class: its images, and how many of them were classified correctly."""
         self.pairs: Tensor | None = None
         """How often an image of class a was taken for class b, if that is asked for."""
 
@@ -50,31 +52,43 @@ class Scores:
         place = (confidence * BINS).ceil().long().clamp(1, BINS) - 1
         bins = torch.zeros(3, BINS, dtype=torch.float64, device=logits.device)
         bins.index_add_(1, place, torch.stack([confidence, right, torch.ones_like(right)]).double())
+        # Not `bincount`: on a GPU it waits for the largest label.
+        per_class = torch.zeros(2, classes, dtype=torch.float64, device=logits.device)
+        per_class.index_add_(1, labels, torch.stack([torch.ones_like(right), right]).double())
         pairs = None
         if self.counts_pairs:
             pairs = torch.bincount(labels * classes + guesses[:, 0], minlength=classes**2).view(classes, classes)
-        self.merge(len(labels), sums, bins, pairs)
+        self.merge(len(labels), sums, bins, per_class, pairs)
 
-    def read(self) -> tuple[int, Tensor, Tensor, Tensor | None]:
+    def read(self) -> tuple[int, Tensor, Tensor, Tensor, Tensor | None]:
         """The sums, no longer on the device, for another process."""
-        assert self.sums is not None and self.bins is not None
-        return self.count, self.sums.cpu(), self.bins.cpu(), self.pairs.cpu() if self.pairs is not None else None
+        assert self.sums is not None and self.bins is not None and self.classes is not None
+        pairs = self.pairs.cpu() if self.pairs is not None else None
+        return self.count, self.sums.cpu(), self.bins.cpu(), self.classes.cpu(), pairs
 
-    def merge(self, count: int, sums: Tensor, bins: Tensor, pairs: Tensor | None) -> None:
+    def merge(self, count: int, sums: Tensor, bins: Tensor, classes: Tensor, pairs: Tensor | None) -> None:
         """Add what a process has counted."""
         self.count += count
         self.sums = sums if self.sums is None else self.sums + sums
         self.bins = bins if self.bins is None else self.bins + bins
+        self.classes = classes if self.classes is None else self.classes + classes
         self.pairs = pairs if self.pairs is None or pairs is None else self.pairs + pairs
 
     def result(self) -> dict[str, float]:
-        """Percent of errors in the first and first five guesses, NLL, expected calibration error, Brier score."""
-        assert self.sums is not None and self.bins is not None
+        """Percent of errors in the first and first five guesses, NLL, expected calibration error, Brier score.
+
+        The balanced error is the mean over the classes of each class's error; those without images are left out.
+        """
+        assert self.sums is not None and self.bins is not None and self.classes is not None
         top1, top5, nll, brier = (self.sums / self.count).tolist()
         confidence, right, _ = self.bins
         ece = (confidence - right).abs().sum().item() / self.count
+        images, correct = self.classes.cpu()
+        tested = images > 0
+        balanced = (1 - correct[tested] / images[tested]).mean().item()
         return {
             "error": 100 * (1 - top1),
+            "balanced_error": 100 * balanced,
             "top5_error": 100 * (1 - top5),
             "nll": nll,
             "ece": ece,

@@ -56,6 +56,7 @@ def model_card(metadata: Metadata, file: str) -> str:
         )
     scores = {
         "error": ("error", "{:.2f} %"),
+        "balanced error": ("balanced_error", "{:.2f} %"),
         "top-5 error": ("top5_error", "{:.2f} %"),
         "negative log-likelihood": ("nll", "{:.4f}"),
         "expected calibration error": ("ece", "{:.4f}"),

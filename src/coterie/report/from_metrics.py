@@ -94,8 +94,8 @@ def _percent(value: Spread) -> str:
 
 def results(groups: Sequence[Group]) -> Section:
     """One row per recipe: the errors that count, with their seeds."""
-    columns = ["method", "error %", "against Baseline", "ensemble error %", "top-5 error %", "NLL"]
-    columns += ["calibration error", "seeds", "epochs"]
+    columns = ["method", "error %", "balanced error %", "against Baseline", "ensemble error %", "top-5 error %"]
+    columns += ["NLL", "calibration error", "seeds", "epochs"]
     rows = []
     for setting, same in settings(groups).items():
         base = reference(same)
@@ -108,6 +108,7 @@ def results(groups: Sequence[Group]) -> Section:
                     text(setting),
                     text(g.label),
                     spread(error, strong=error.mean == lowest),
+                    spread(g.balanced_error()),
                     content.difference(gap),
                     spread(g.error("ensemble")),
                     spread(g.final(of_deployed("top5_error"))),
@@ -119,8 +120,8 @@ def results(groups: Sequence[Group]) -> Section:
             )
     note = (
         "Error of the network that is deployed, after the last epoch: mean ± sample standard deviation over the "
-        f"seeds. Never the best epoch, never the best peer. {PAIRED} Without a seed in common (0) the means are "
-        "compared."
+        "seeds. Never the best epoch, never the best peer. The balanced error is the mean of the classes' errors. "
+        f"{PAIRED} Without a seed in common (0) the means are compared."
     )
     watched = {tested_on(g) for g in groups}
     if "held-out images" in watched:

@@ -143,6 +143,7 @@ def cost(found: Sequence[Found]) -> Section:
                     text(setting),
                     text(f.group.label),
                     spread(f.group.error()),
+                    spread(f.group.balanced_error()),
                     _macs(f.examination.step_macs),
                     _macs(f.total_macs),
                     number(ratio(f.planned_macs, base.planned_macs if base else None), "{:.2f}"),
@@ -154,7 +155,7 @@ def cost(found: Sequence[Found]) -> Section:
         by_clock = [_over_clock(f, look, length) for look, f in enumerate(same)]
         curves += figures(f"Error over computation, {setting}", by_macs, "error %", x="training MACs")
         curves += figures(f"Error over time, {setting}", by_clock, "error %", x=f"{unit} of training")
-    columns = ["method", "error %", "MACs per image and step", "MACs in all", "× Baseline"]
+    columns = ["method", "error %", "balanced error %", "MACs per image and step", "MACs in all", "× Baseline"]
     columns += [unit, "× Baseline by the clock"]
     section.blocks = [by_setting("Cost of training", columns, rows), *curves]
     section.missing = _missing(found, built=False)
@@ -281,10 +282,11 @@ def deployment(found: Sequence[Found]) -> Section:
                 text(f.group.label),
                 text(f"student ({name})" if name == f.group.deployed else name),
                 spread(f.group.error(name)),
+                spread(f.group.balanced_error(name)),
             ]
             cells += [number(network.parameters), number(network.macs), number(network.latency_ms, "{:.2f}")]
             rows.append(cells)
-    columns = ["method", "network", "error %", "parameters", "MACs", "latency, ms"]
+    columns = ["method", "network", "error %", "balanced error %", "parameters", "MACs", "latency, ms"]
     note = "Latency: median for one image on the machine and at the time this page was written."
     section = Section("deployment", "Student and ensemble in use", lead)
     if rows:

@@ -66,6 +66,10 @@ class Group:
         """Of a predictor, by default the deployed one, in percent."""
         return self.final(lambda record: score(record, predictor or record["deployed"], "error"))
 
+    def balanced_error(self, predictor: str | None = None) -> Spread:
+        """The mean of the classes' errors; nothing where records are older than this number."""
+        return self.final(lambda record: score(record, predictor or record["deployed"], "balanced_error"))
+
     def by_seed(self) -> dict[Any, float]:
         """The deployed network's error; of a seed that was run twice, the mean."""
         found = {run.seed: [r.last for r in self.counted if r.seed == run.seed] for run in self.counted}

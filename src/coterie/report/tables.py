@@ -28,12 +28,14 @@ CUT_COLUMNS: Mapping[str, tuple[str, Mapping[str, object]]] = {
 def print_predictors(result: dict[str, Any]) -> None:
     """The result of `evaluate` on a run."""
     table = Table(title=f"{escape(result['run'])} after {result['epochs']} epochs")
-    columns = ["error %", "top-5 error %", "NLL", "calibration error", "Brier", "parameters", "MACs"]
+    columns = ["error %", "balanced error %", "top-5 error %", "NLL", "calibration error", "Brier"]
+    columns += ["parameters", "MACs"]
     for column in ["predictor", *columns]:
         table.add_column(column, justify="left" if column == "predictor" else "right")
     for name, s in result["predictors"].items():
         row = [
             f"{s['error']:.2f}",
+            f"{s['balanced_error']:.2f}",
             f"{s['top5_error']:.2f}",
             f"{s['nll']:.3f}",
             f"{s['ece']:.4f}",
