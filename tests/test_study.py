@@ -557,3 +557,16 @@ def test_bad_input_gets_one_sentence(arguments: list[str], words: str, tmp_path:
 def test_unknown_seeds_are_the_plans_own_words() -> None:
     with pytest.raises(InputError, match="the plan of split by cifar has 5 seeds"):
         study.cells("split", CIFAR_STUDY, 6)
+
+
+def test_the_study_is_trained_by_the_same_runner(
+    toy: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["reproduce", "study", "--protocol", "toy", "--out", str(tmp_path / "x"), "--seeds", "1"]
+    main([*command, "--only", "alone", "--processes", "1", "--format", "json"])
+    captured = capsys.readouterr()
+    (row,) = json.loads(captured.out)["rows"]
+    (job,) = Reproduction("study", toy, tmp_path / "x", 1, only="alone").jobs()
+    records = (tmp_path / "x" / job.name / "metrics.jsonl").read_text().splitlines()
+    assert row["error"]["values"] == [json.loads(records[-1])["predictors"]["peer1"]["error"]]
+    assert f"[1/1] {job.name}: done" in captured.err and row["cost"] == 1.0 and row["notes"] == []
