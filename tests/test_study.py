@@ -523,6 +523,20 @@ def test_the_split_names_what_a_row_isolates(toy: Study, out: Path, capsys: pyte
     assert "Holm" not in shown(capsys, "split", "--out", out)
 
 
+def test_the_split_is_drawn_from_what_there_is(
+    toy: Study, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown(capsys, "split", "--out", out)
+    picture = (out / "split.svg").read_text()
+    assert "alone + EMA - alone" in picture and "KDCL - KDCL, mean of all" not in picture  # the latter has no runs
+    shown(capsys, "split", "--out", out)
+    assert (out / "split.svg").read_text() == picture
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    shown(capsys, "split", "--out", empty)
+    assert not any(empty.iterdir())
+
+
 def test_the_report_has_the_same_tables(toy: Study, out: Path, tmp_path: Path) -> None:
     assert of_the_study([tmp_path / "none"], {"toy": toy}) == []
     (section,) = of_the_study([tmp_path], {"toy": toy})
