@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from coterie.experiments import study
 from coterie.experiments.draw import draw
 from coterie.experiments.protocols import MINI, PROTOCOLS
 from coterie.experiments.render import END, markdown
-from coterie.experiments.reproduce import Reproduction
+from coterie.experiments.reproduce import Reproduction, default_out, planned_seeds
+from coterie.experiments.study import STUDIES
 from coterie.experiments.tables import cells
 
 from .conftest import script
@@ -23,11 +25,12 @@ ROOT = Path(__file__).parents[1]
 PLACE = re.compile(r"<!-- coterie reproduce (?P<told>.*?) -->\n(?P<text>.*?)" + END, re.DOTALL)
 TRIAL = re.compile(r"<!-- trial: (\w+) -->\n(.*?)" + END, re.DOTALL)
 FIGURE = re.compile(r"\(\.\./results/(\w+)/(fig\d)\.svg\)")
-DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "worth.md"]
+DOCUMENTS = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("results.md", "study.md", "worth.md"))]
 TABLES = [
     pytest.param(match["told"], match["text"], id=f"{file.name}: {match['told']}")
     for file in DOCUMENTS
     for match in PLACE.finditer(file.read_text())
+    if match["text"].strip()  # before its first run a table's place is empty
 ]
 
 
@@ -35,14 +38,24 @@ def test_both_documents_have_table_1() -> None:
     assert sum(str(table.values[0]).startswith("table1 ") for table in TABLES) >= 2
 
 
+def test_the_study_has_a_place_for_each_of_its_tables() -> None:
+    places = [match["told"] for match in PLACE.finditer((ROOT / "docs" / "study.md").read_text())]
+    planned = [
+        f"{experiment} --protocol {name}" for name, protocol in STUDIES.items() for experiment in protocol.settings
+    ]
+    assert sorted(places) == sorted(planned)
+
+
 @pytest.mark.parametrize(("told", "text"), TABLES)
 def test_a_table_in_a_document_is_that_of_the_results(told: str, text: str) -> None:
     what, *options = shlex.split(told)
     named = dict(zip(options[::2], options[1::2], strict=True))
-    protocol = PROTOCOLS[named.pop("--protocol")]
-    seeds, only, against = int(named.pop("--seeds", "3")), named.pop("--only", ""), named.pop("--against", "")
-    made = Reproduction(what, protocol, ROOT / "results" / protocol.name, seeds, only, against=against)
-    assert not named and text.strip() == markdown(made.lines()).strip(), f"coterie reproduce {told} --show --into"
+    protocol = (PROTOCOLS | STUDIES)[named.pop("--protocol")]
+    seeds = int(named.pop("--seeds", planned_seeds(what, protocol)))
+    only, against = named.pop("--only", ""), named.pop("--against", "")
+    made = Reproduction(what, protocol, ROOT / default_out(what, protocol), seeds, only, against=against)
+    written = made.study_tables().markdown() if what in study.EXPERIMENTS else markdown(made.lines())
+    assert not named and text.strip() == written.strip(), f"coterie reproduce {told} --show --into"
 
 
 @pytest.mark.parametrize("told", sorted(set(FIGURE.findall((ROOT / "docs" / "results.md").read_text()))))

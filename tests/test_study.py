@@ -523,6 +523,20 @@ def test_the_split_names_what_a_row_isolates(toy: Study, out: Path, capsys: pyte
     assert "Holm" not in shown(capsys, "split", "--out", out)
 
 
+def test_the_split_is_drawn_from_what_there_is(
+    toy: Study, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown(capsys, "split", "--out", out)
+    picture = (out / "split.svg").read_text()
+    assert "alone + EMA - alone" in picture and "KDCL - KDCL, mean of all" not in picture  # the latter has no runs
+    shown(capsys, "split", "--out", out)
+    assert (out / "split.svg").read_text() == picture
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    shown(capsys, "split", "--out", empty)
+    assert not any(empty.iterdir())
+
+
 def test_the_report_has_the_same_tables(toy: Study, out: Path, tmp_path: Path) -> None:
     assert of_the_study([tmp_path / "none"], {"toy": toy}) == []
     (section,) = of_the_study([tmp_path], {"toy": toy})
@@ -557,3 +571,16 @@ def test_bad_input_gets_one_sentence(arguments: list[str], words: str, tmp_path:
 def test_unknown_seeds_are_the_plans_own_words() -> None:
     with pytest.raises(InputError, match="the plan of split by cifar has 5 seeds"):
         study.cells("split", CIFAR_STUDY, 6)
+
+
+def test_the_study_is_trained_by_the_same_runner(
+    toy: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["reproduce", "study", "--protocol", "toy", "--out", str(tmp_path / "x"), "--seeds", "1"]
+    main([*command, "--only", "alone", "--processes", "1", "--format", "json"])
+    captured = capsys.readouterr()
+    (row,) = json.loads(captured.out)["rows"]
+    (job,) = Reproduction("study", toy, tmp_path / "x", 1, only="alone").jobs()
+    records = (tmp_path / "x" / job.name / "metrics.jsonl").read_text().splitlines()
+    assert row["error"]["values"] == [json.loads(records[-1])["predictors"]["peer1"]["error"]]
+    assert f"[1/1] {job.name}: done" in captured.err and row["cost"] == 1.0 and row["notes"] == []

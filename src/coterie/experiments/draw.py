@@ -11,6 +11,7 @@ from ..report.runs import Record
 from ..statistics import Spread
 from .results import accuracy_of, alike, branch_variance, curve, error_of
 from .state import state
+from .study_results import StudyLine
 from .tables import Cell
 
 
@@ -23,7 +24,6 @@ def draw(experiment: str, cells: Sequence[Cell], out: Path) -> Path | None:
     }
     if experiment not in pictures:
         return None
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
@@ -33,8 +33,34 @@ def draw(experiment: str, cells: Sequence[Cell], out: Path) -> Path | None:
     first = figure.axes[0]
     if first.get_legend_handles_labels()[0]:
         first.legend()
-    file = out / f"{experiment}.svg"
-    with rc_context({"svg.hashsalt": experiment}):  # the same numbers make the same file
+    return _save(figure, experiment, out)
+
+
+def draw_split(lines: Sequence[StudyLine], title: str, out: Path) -> Path | None:
+    """The study's split as split.svg in `out`: each row's difference to its reference; None without any."""
+    from matplotlib.figure import Figure
+
+    compared = [line for line in lines if line.difference is not None]
+    if not compared:
+        return None
+    figure = Figure(figsize=(9, 1.5 + 0.4 * len(compared)), layout="constrained")
+    axes = figure.subplots()
+    for line in reversed(compared):  # the first row stands on top
+        assert line.difference is not None
+        name = f"{line.row} - {line.reference}\n{line.isolates}"
+        axes.errorbar(line.difference.mean, name, xerr=line.difference.half_width, fmt="o", capsize=4, color="C0")
+    axes.axvline(0, color="0.6", linewidth=0.8)
+    axes.tick_params(axis="y", labelsize="small")
+    axes.set(xlabel="difference in top-1 error (points, 95 % interval; left of zero: fewer errors)")
+    figure.suptitle(title, fontsize="medium")
+    return _save(figure, "split", out)
+
+
+def _save(figure: Any, name: str, out: Path) -> Path:
+    from matplotlib import rc_context
+
+    file = out / f"{name}.svg"
+    with rc_context({"svg.hashsalt": name}):  # the same numbers make the same file
         figure.savefig(file, metadata={"Date": None})
     return file
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from ..errors import InputError, unknown
 from ..recipe import Recipe
 from ..terminal import print_table
 from . import study
-from .draw import draw
+from .draw import draw, draw_split
 from .estimate import Speed, clock, measure, plain, seconds, wall_clock
 from .jobs import Job, distinct, shard
 from .protocols import EXPERIMENTS, PROTOCOLS, Protocol
@@ -276,18 +276,24 @@ def present(made: Reproduction, form: Format, into: str) -> None:
         print(markdown(found))
     else:
         show(made.experiment, found)
-    if made.out.is_dir() and not made.only:
-        try:
-            picture = draw(made.experiment, made.cells, made.out)
-        except OSError as error:
-            say(f"The figure cannot be drawn in {made.out} ({error.strerror}).")
-        else:
-            if picture:
-                say(f"{picture}: the figure.")
+    draw_into(made, lambda: draw(made.experiment, made.cells, made.out))
+
+
+def draw_into(made: Reproduction, drawing: Callable[[], Path | None]) -> None:
+    """Draw the figure of a whole experiment into its directory, if there is one."""
+    if not made.out.is_dir() or made.only:
+        return
+    try:
+        picture = drawing()
+    except OSError as error:
+        say(f"The figure cannot be drawn in {made.out} ({error.strerror}).")
+    else:
+        if picture:
+            say(f"{picture}: the figure.")
 
 
 def present_study(made: Reproduction, form: Format, into: str) -> None:
-    """The study's tables, as asked for."""
+    """The study's tables, as asked for; the split is drawn too."""
     tables = made.study_tables()
     if into:
         place(Path(into), made.marker, tables.markdown())
@@ -297,6 +303,8 @@ def present_study(made: Reproduction, form: Format, into: str) -> None:
         print(tables.markdown())
     else:
         tables.show()
+    if made.experiment == "split" and not made.against:
+        draw_into(made, lambda: draw_split(tables.lines, made.protocol.says, made.out))
 
 
 def list_runs(made: Reproduction, jobs: Sequence[Job], processes: int | None, threads: int) -> None:

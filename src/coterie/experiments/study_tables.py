@@ -59,6 +59,8 @@ class StudyTables:
     plain: dict[str, Any]
     started: bool
     """Whether any run is finished."""
+    lines: Sequence[StudyLine] = ()
+    """What the tables of the study and of its split are made of."""
 
     def show(self, console: Console | None = None) -> None:
         """Print them on a terminal."""
@@ -105,6 +107,7 @@ def study_tables(
         [origin for line in lines for origin in line.origins],
         {"rows": [line.plain() for line in lines], "primary": [result.plain() for result in primary]},
         any(line.error.count for line in lines),
+        lines,
     )
 
 
