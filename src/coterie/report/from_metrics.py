@@ -197,8 +197,8 @@ def _together(names: Sequence[str]) -> str:
 
 def _ramp(g: Group, look: int, scale: float) -> Line:
     """w(e) from the options of the method; empty where it has none."""
-    options = options_of(g)
-    length, weight = options.get("ramp_up"), options.get("weight", 1.0)
+    options, resolved = options_of(g), g.runs[0].resolved
+    length, weight = resolved.get("method.ramp_up", options.get("ramp_up")), options.get("weight", 1.0)
     if not isinstance(length, (int, float)) or not isinstance(weight, (int, float)):
         return Line(g.label, (), ())
     return curve(g, g.label, lambda r: ramp_up(r["epoch"], length, weight), look, look % 3, scale)

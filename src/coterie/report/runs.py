@@ -31,6 +31,8 @@ class Result:
     environment: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     """Classes and numbers of images, as data.json has them."""
+    resolved: dict[str, Any] = field(default_factory=dict)
+    """What the training worked out from its options: `method.ramp_up` in epochs, for example."""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -126,6 +128,8 @@ def read(path: Path) -> Result:
     result.environment = _mapping(result, "environment.json", json.loads)
     if (path / "data.json").is_file():  # runs of other hands may have none
         result.data = _mapping(result, "data.json", json.loads)
+    if (path / "resolved.json").is_file():
+        result.resolved = _mapping(result, "resolved.json", json.loads)
     file = path / "metrics.jsonl"
     if not file.is_file():
         result.problems.append("no epoch has finished: there is no metrics.jsonl")
