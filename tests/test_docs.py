@@ -37,6 +37,22 @@ def test_the_loop_in_the_readme_runs() -> None:
     assert names["ensemble"](views[0]).shape == (4, 5)
 
 
+def test_the_recipes_run() -> None:
+    net = coterie.PeerNet(TinyNet, 3, "stage3", torch.randn(2, 3, 8, 8))
+    views = [torch.randn(4, 3, 8, 8) for _ in range(3)]
+    names = {
+        "coterie": coterie,
+        "method": coterie.PCL(net),
+        "epochs": 2,
+        "loader": [(views, torch.randint(5, (4,)))],
+    }
+    loop, *criteria = blocks("docs/recipes.md", "python")
+    for criterion in criteria:
+        exec(criterion, names)
+        exec(loop.replace("num_classes=10", "num_classes=5"), names)
+        assert torch.isfinite(names["terms"]["loss"])
+
+
 def test_the_method_in_contributing_is_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
     (code,) = blocks("CONTRIBUTING.md", "python")
     assert len(code.splitlines()) <= 45

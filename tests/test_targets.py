@@ -136,7 +136,7 @@ def build(name: str, peers: Peers, teacher: TinyNet) -> Any:
 
 recipes = pytest.mark.parametrize("kind", ["hard", "soft"])
 weighing = pytest.mark.parametrize(
-    ("smoothing", "weighted"), [(0.0, False), (SMOOTHING, False), (SMOOTHING, True)]
+    ("smoothing", "weighted"), [(0.0, False), (0.0, True), (SMOOTHING, False), (SMOOTHING, True)]
 )
 
 
