@@ -293,4 +293,6 @@ def test_every_cell_is_a_recipe(name: str, tmp_path: Path) -> None:
         recipe = made.recipe(job)
         assert recipe.method_class.__name__ == job.options["method"] and recipe.epochs == job.epochs
         given = {key.removeprefix("method.") for key in job.options if key.startswith("method.")}
-        assert recipe.method_given == given | ({"teacher"} if job.needs else set())
+        assert given | ({"teacher"} if job.needs else set()) <= recipe.method_options.keys()
+        follows = {name for name in ("ramp_up", "beta") if name in recipe.method_options} - given
+        assert all(recipe.method_options[name] is None for name in follows)

@@ -84,7 +84,8 @@ def test_ramp_up_and_horizon_follow_the_length_of_the_training_unless_given() ->
     assert isinstance(method, coterie.PCL)
     assert method.ramp_up == pytest.approx(8.0)
     assert method.mean.beta == pytest.approx(1 - 1 / max(1, steps * 1000 / 117300))
-    assert made.config["method"]["init_args"]["ramp_up"] == pytest.approx(8.0)  # and the run's file says so
+    assert made.resolved == {"method.ramp_up": pytest.approx(8.0), "method.beta": method.mean.beta}
+    assert "ramp_up" not in made.config["method"]["init_args"]  # the options keep what was asked for
     given = recipe(epochs=30, method={"class_path": "PCL", "init_args": {"ramp_up": 80, "beta": 0.999}}).build()
     assert (given.ramp_up, given.mean.beta) == (80, 0.999)
     mutual = {"class_path": "PCL", "init_args": {"peer_teacher": "mutual", "beta": 0.5}}

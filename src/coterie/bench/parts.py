@@ -99,7 +99,7 @@ class _Answered(nn.Module):
 
     def __init__(self, peers: Peers) -> None:
         super().__init__()
-        self.peers, self.size = peers, len(peers.logits)
+        self.peers, self.size, self.num_classes = peers, len(peers.logits), peers.logits.shape[-1]
 
     def forward(self, views: Any, joint: bool = False) -> Peers:
         return self.peers
