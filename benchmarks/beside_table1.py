@@ -23,14 +23,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from coterie.experiments.protocols import MINI, Options
-from coterie.experiments.render import place
-from coterie.experiments.reproduce import Reproduction
-from coterie.experiments.results import alike, errors_of
 from coterie.experiments.runner import Local, run
 from coterie.experiments.state import state
-from coterie.experiments.tables import Cell, cells
-from coterie.statistics import Spread, paired
+from coterie.metrics.seeds import Spread, paired
+from coterie.paper.protocols import MINI, Options
+from coterie.paper.render import place
+from coterie.paper.reproduce import Reproduction
+from coterie.paper.results import alike, errors_of
+from coterie.paper.tables import Cell, cells
 
 Trial = Mapping[str, Mapping[str, Options]]
 """For each line of the trial's table, by its name: rows of Table 1, and what is other about them."""

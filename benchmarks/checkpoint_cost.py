@@ -21,14 +21,14 @@ from typing import Any
 
 import torch
 
-from coterie.checkpoint import COST, Checkpoints
-from coterie.environment import environment
+from coterie.config.options import from_options
 from coterie.methods.pcl import PCL
 from coterie.models import factory
-from coterie.options import from_options
-from coterie.peers import PeerNet
-from coterie.run import Run
-from coterie.train import train
+from coterie.peers.net import PeerNet
+from coterie.runs.directory import Run
+from coterie.runs.environment import environment
+from coterie.training.checkpoint import COST, Checkpoints
+from coterie.training.loop import train
 
 STEPS_PER_EPOCH, EVERY = 391, 600.0
 

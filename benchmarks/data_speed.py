@@ -23,11 +23,11 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from coterie import PCL, PeerNet
+from coterie.compat import import_healed
 from coterie.data.cifar import cifar100
 from coterie.data.folder import folder
-from coterie.healing import import_healed
 from coterie.models import factory
-from coterie.run import environment
+from coterie.runs.directory import environment
 
 VIEWS, BATCH, WORKERS = 3, 128, 2
 

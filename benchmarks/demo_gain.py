@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from coterie.cli.demo import COMMON, METHODS
+from coterie.config.options import from_options
 from coterie.data.digits import digits
-from coterie.demo import COMMON, METHODS
-from coterie.options import from_options
-from coterie.run import Run, environment
-from coterie.statistics import paired
-from coterie.train import train
+from coterie.metrics.seeds import paired
+from coterie.runs.directory import Run, environment
+from coterie.training.loop import train
 
 
 class Divided(digits):

@@ -18,7 +18,7 @@ from matplotlib import rcParams
 from matplotlib.figure import Figure
 
 from coterie.bench.tables import about, tables
-from coterie.experiments.render import place
+from coterie.paper.render import place
 from coterie.report.formats import markdown
 
 BEGIN = "<!-- coterie bench -->"

@@ -25,15 +25,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from coterie import PCL, PeerNet, models
-from coterie.allocator import keep_freed_memory
 from coterie.bench.size import FULL, QUICK, Size
 from coterie.bench.subjects import Stepper
 from coterie.bench.timing import in_turns, once, times
 from coterie.bench.usual import kl
-from coterie.losses import ramp_up
-from coterie.mean import phi
+from coterie.methods.losses import ramp_up
 from coterie.models.resnet import Residual
-from coterie.run import environment
+from coterie.peers.ema import phi
+from coterie.runs.directory import environment
+from coterie.training.memory import keep_freed_memory
 
 
 class OutOfPlace(Residual):

@@ -27,11 +27,11 @@ from torch import Tensor, nn
 
 import coterie
 from coterie import models
-from coterie.cuts import list_cuts
-from coterie.environment import environment
+from coterie.compat import import_healed
 from coterie.errors import InputError
-from coterie.healing import import_healed
-from coterie.peers import example_for, trace_logits
+from coterie.peers.cuts import list_cuts
+from coterie.peers.net import example_for, trace_logits
+from coterie.runs.environment import environment
 
 NETWORKS = {
     "convolutional": """resnet18 resnet26t resnetv2_18 seresnet18 resnext26ts gernet_s

@@ -67,7 +67,7 @@ def coterie(*arguments: object, cwd: Path | None = None, **environment: str) -> 
 
 def printed(*arguments: object, stdin: bytes = b"") -> tuple[str, str]:
     """What a command that succeeds writes to its standard output and error; runs in this process."""
-    from coterie.cli import main
+    from coterie.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -82,7 +82,7 @@ def refused(*arguments: object, cwd: Path | None = None) -> str:
 
     Runs in this process, where an exception that is not bad input fails the test by itself.
     """
-    from coterie.cli import main
+    from coterie.cli.main import main
 
     stderr = io.StringIO()
     with contextlib.chdir(cwd or "."), contextlib.redirect_stderr(stderr), pytest.raises(SystemExit) as ended:
@@ -135,7 +135,7 @@ def pcl_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def shipped(pcl_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Exports away from their run: a student and an ensemble, calibrated."""
-    from coterie.export import export
+    from coterie.deploy.export import export
 
     folder = tmp_path_factory.mktemp("shipped")
     export(pcl_run, "onnx", "mean1", folder / "student.onnx", calibrated=True)
@@ -147,8 +147,8 @@ def shipped(pcl_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs to report on: Baseline and PCL with two seeds each, really trained for three epochs."""
-    from coterie.options import from_options
-    from coterie.train import train
+    from coterie.config.options import from_options
+    from coterie.training.loop import train
 
     root = tmp_path_factory.mktemp("runs")
     data = {"class_path": "tests.report.hostile", "init_args": {"limit": 10}}

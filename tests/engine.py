@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from coterie import models
+from coterie.config.options import from_options
+from coterie.config.recipe import Recipe
 from coterie.errors import Failure, InputError, Stopped
-from coterie.options import from_options
-from coterie.recipe import Recipe
-from coterie.train import train
+from coterie.training.loop import train
 
 
 class Plain(nn.Module):

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from coterie.experiments import protocols
-from coterie.experiments.jobs import Job
-from coterie.experiments.protocols import Protocol, Setting
+from coterie.experiments.job import Job
+from coterie.paper import protocols
+from coterie.paper.protocols import Protocol, Setting
 
 TOY = {**protocols.CIFAR, "epochs": 2, "batch": 25, "data": "digits", "data.limit": 5, "model": "resnet8"}
 
@@ -23,8 +23,8 @@ def toy(**options: Any) -> Protocol:
 
 SCRIPT = """
 import sys
-from coterie.cli import main
-from coterie.experiments.protocols import PROTOCOLS
+from coterie.cli.main import main
+from coterie.paper.protocols import PROTOCOLS
 from tests.experiment import toy
 PROTOCOLS["toy"] = toy(**eval(sys.argv[1]))
 main(["reproduce", *sys.argv[2:]])

@@ -12,9 +12,9 @@ from torch import nn
 
 import coterie as package
 from coterie import models
-from coterie.costs import parameters
 from coterie.errors import InputError
-from coterie.finetune import start_equal
+from coterie.peers.cost import parameters
+from coterie.peers.init import start_equal
 
 from .conftest import TinyNet, printed, refused
 
@@ -73,7 +73,7 @@ def test_torchvision_and_timm_import_beside_a_cpu_only_torch_in_a_fresh_process(
     code = """
 import sys
 import coterie.models
-from coterie.healing import import_healed
+from coterie.compat import import_healed
 assert not {"timm", "torchvision"} & set(sys.modules), "imported before they were used"
 broken = False
 try:
@@ -93,7 +93,7 @@ print("healed" if broken else "whole")
 
 
 def test_another_error_of_an_import_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from coterie.healing import import_healed
+    from coterie.compat import import_healed
 
     (tmp_path / "broken_package.py").write_text("raise RuntimeError('something else')")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -138,7 +138,7 @@ instance = Wrong("tuple")
     ],
 )
 def test_bad_factories_are_refused_in_one_sentence(name: str, words: list[str], tmp_path: Path) -> None:
-    from coterie.options import from_options
+    from coterie.config.options import from_options
 
     file = tmp_path / "nets.py"
     file.write_text(FACTORIES)
@@ -184,9 +184,9 @@ def test_pretrained_without_a_hub_is_one_clear_sentence(monkeypatch: pytest.Monk
 
 
 def test_what_needs_no_starting_weights_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    from coterie.deploy.side_by_side import side_by_side
+    from coterie.config.options import from_options
+    from coterie.deploy.latency import side_by_side
     from coterie.experiments.estimate import measure
-    from coterie.options import from_options
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     data = {"class_path": "digits", "init_args": {"limit": 2}}
@@ -258,7 +258,7 @@ def test_init_that_does_not_fit_is_refused_by_the_names_that_differ(tmp_path: Pa
 def test_recipe_starts_from_the_file_and_the_run_stands_without_it(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    from coterie.options import from_options
+    from coterie.config.options import from_options
 
     trained = models.factory("resnet8", 10, 1)()
     save_file(trained.state_dict(), tmp_path / "w.safetensors")

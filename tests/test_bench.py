@@ -10,21 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from coterie.bench import (
-    floor,
-    memory,
-    parts,
-    reference,
-    subjects,
-    usual,
-)
+from coterie.bench import floor, memory, parts, reference, subjects, usual
 from coterie.bench.processes import elsewhere
 from coterie.bench.size import FULL, QUICK
 from coterie.bench.timing import Times, in_turns, quartiles
-from coterie.cuts import Cut
 from coterie.errors import Failure
 from coterie.models import factory
-from coterie.peers import standalone
+from coterie.peers.cuts import Cut
+from coterie.peers.net import standalone
 
 TINY = dataclasses.replace(QUICK, batch=8, rounds=1, steps=2, batches=(4, 8), widths=(8, 16))
 

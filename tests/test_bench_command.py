@@ -10,20 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from coterie.bench import (
-    bench,
-    floor,
-    goals,
-    growth,
-    noise,
-    parts,
-    startup,
-    steps,
-    subjects,
-    tables,
-)
+from coterie.bench import bench, floor, goals, growth, noise, parts, startup, steps, subjects, tables
 from coterie.bench.size import FULL, QUICK, Size
-from coterie.commands import measuring
+from coterie.cli.main import measuring
 from coterie.errors import Failure
 
 from .conftest import coterie, refused, script

@@ -37,7 +37,7 @@ def test_help_is_quick_and_needs_no_torch() -> None:
         times.append(time.perf_counter() - started)
     assert min(times) < 1.0
     assert result.returncode == 0 and "demo" in result.stdout and "train" in result.stdout
-    code = "import sys, coterie.cli; coterie.cli.main(['--help']); assert 'torch' not in sys.modules"
+    code = "import sys, coterie.cli.main; coterie.cli.main.main(['--help']); assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 

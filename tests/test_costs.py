@@ -12,10 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from coterie import PeerNet, models
 from coterie.bench import subjects
-from coterie.costs import macs, plain_training_macs, training_macs
-from coterie.cuts import Cut
-from coterie.experiments.jobs import Job, cost
+from coterie.experiments.job import Job, cost
 from coterie.methods import Method, available
+from coterie.peers.cost import macs, plain_training_macs, training_macs
+from coterie.peers.cuts import Cut
 from coterie.report.tables import training_costs
 
 SHAPE, CLASSES, PEERS = (3, 16, 16), 10, 3

@@ -16,13 +16,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import coterie
 from coterie.bench.noise import Noise
-from coterie.data.data import normalise
-from coterie.distributed import Piece
-from coterie.evaluate import evaluate
-from coterie.health import Watch
+from coterie.data.base import normalise
 from coterie.methods import Method, available
+from coterie.metrics.evaluate import evaluate
 from coterie.models import factory
-from coterie.peers import PeerNet
+from coterie.peers.net import PeerNet
+from coterie.training.distributed import Piece
+from coterie.training.meters import Watch
 
 M = 3
 ALL, BRANCH = 9, 3
@@ -182,7 +182,7 @@ def test_networks_change_their_activations_in_place() -> None:
 
 FAULTS = """
 import resource, sys, torch
-from coterie.allocator import keep_freed_memory
+from coterie.training.memory import keep_freed_memory
 torch.set_num_threads(1)
 assert sys.argv[1] == "default" or keep_freed_memory()
 def step():

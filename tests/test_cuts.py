@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from coterie import models
-from coterie.bottlenecks import bottlenecks
-from coterie.costs import macs, macs_by_layer, parameters
-from coterie.cuts import default_cut, list_cuts
+from coterie.peers.bottlenecks import bottlenecks
+from coterie.peers.cost import macs, macs_by_layer, parameters
+from coterie.peers.cuts import default_cut, list_cuts
 from coterie.report.tables import training_costs
 
 from .conftest import TinyNet, coterie, refused

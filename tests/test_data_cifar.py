@@ -244,7 +244,7 @@ def test_real_cifar100(tmp_path):
 
 
 def test_the_constants_are_those_of_torchvision():
-    from coterie.healing import import_healed
+    from coterie.compat import import_healed
 
     datasets = import_healed("torchvision.datasets")
     for ours, theirs in ((cifar10, datasets.CIFAR10), (cifar100, datasets.CIFAR100)):

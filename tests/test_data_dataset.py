@@ -13,9 +13,9 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset
 
-from coterie.cli import main
-from coterie.data.dataset import dataset
+from coterie.cli.main import main
 from coterie.data.inspect import CELL, contact_sheet
+from coterie.data.wrapped import dataset
 from coterie.errors import InputError
 
 from .conftest import coterie, refused
@@ -262,7 +262,7 @@ def test_the_command_line_refuses_in_a_sentence(tmp_path):
         (["--data", "digits", "--data.val_fraction", "2"], "val_fraction is a fraction"),
     ):
         with pytest.raises(InputError, match=message.replace("?", r"\?")):
-            from coterie.cli import _run
+            from coterie.cli.main import _run
 
             _run(["train", *arguments, *out])
     assert "Name what to inspect" in refused("data", "inspect")

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from coterie.compat import import_healed
 from coterie.data.fashion_mnist import PACKAGE_FOLDER, fashion_mnist
 from coterie.deploy.images import prepare
 from coterie.errors import InputError
-from coterie.healing import import_healed
 
 from .conftest import printed, refused
 

@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from coterie.cli import main
+from coterie.cli.main import main
+from coterie.compat import import_healed
 from coterie.data.folder import folder
 from coterie.data.index import scan
 from coterie.errors import InputError
-from coterie.healing import import_healed
 
 from .conftest import coterie, picture, refused, shared_data
 
@@ -170,7 +170,7 @@ def test_test_images_are_torchvisions_resize_and_centre_crop(tmp_path):
 
 def test_a_view_is_the_drawn_crop_resized(tree):
     from coterie.data.augment import resized_crop
-    from coterie.data.draws import draws
+    from coterie.data.rng import draws
 
     functional = import_healed("torchvision.transforms.v2.functional")
     data = loaded(tree)

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import yaml
 
-from coterie.data.data import Data
-from coterie.data.dataset import dataset
+from coterie.config.options import from_file, from_options
+from coterie.config.recipe import Recipe
+from coterie.data.base import Data
 from coterie.data.digits import digits
 from coterie.data.folder import folder
-from coterie.data.memory import InMemory
+from coterie.data.in_memory import InMemory
+from coterie.data.wrapped import dataset
 from coterie.errors import InputError
-from coterie.evaluate import of_run
 from coterie.methods import Method
-from coterie.options import from_file, from_options
-from coterie.recipe import Recipe
+from coterie.metrics.evaluate import of_run
 from coterie.report import examine
 
 from .conftest import picture, printed, refused

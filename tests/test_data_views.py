@@ -7,12 +7,12 @@ import pytest
 import torch
 from scipy import stats
 
+from coterie.compat import import_healed
 from coterie.data.augment import Augment, resized_crop
 from coterie.data.digits import digits
-from coterie.data.draws import draws
-from coterie.data.memory import InMemory, Joined, halved
+from coterie.data.in_memory import InMemory, Joined, halved
+from coterie.data.rng import draws
 from coterie.errors import InputError
-from coterie.healing import import_healed
 
 
 class Small(InMemory):

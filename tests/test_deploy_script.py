@@ -12,10 +12,11 @@ from PIL import Image
 
 from coterie import models
 from coterie.deploy import images
+from coterie.deploy.export import export
 from coterie.deploy.formats import writer
-from coterie.export import export
-from coterie.models import initialise, resnet
-from coterie.run import restored
+from coterie.models import init as initialise
+from coterie.models import resnet
+from coterie.runs.directory import restored
 
 from .deployables import metadata
 

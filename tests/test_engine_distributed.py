@@ -21,12 +21,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from coterie import methods
 from coterie.data.folder import folder
-from coterie.distributed import World, _sendable, join, synchronise_batch_norm
 from coterie.errors import Failure, InputError
-from coterie.evaluate import evaluate
 from coterie.methods import Method
+from coterie.metrics.evaluate import evaluate
 from coterie.models import factory
-from coterie.train import train
+from coterie.training.distributed import World, _sendable, join, synchronise_batch_norm
+from coterie.training.loop import train
 
 from .engine import add_plain, ended, fork_ranks, outcome, recipe, same, train_into
 
@@ -80,7 +80,7 @@ def test_an_error_that_cannot_be_sent_is_told_all_the_same() -> None:
 
 
 def test_readers_are_divided_among_the_processes_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.data.loaded.cores", lambda: 8)
+    monkeypatch.setattr("coterie.data.streaming.cores", lambda: 8)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert folder("nowhere").workers == 2
 

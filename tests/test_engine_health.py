@@ -21,16 +21,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from coterie.data.draws import order
-from coterie.distributed import Piece
+from coterie.config.schedule import Cosine, Rates, rate
+from coterie.data.rng import order
 from coterie.errors import Failure, InputError
-from coterie.health import Watch, memory
 from coterie.methods import Method
 from coterie.methods.pcl import PCL
-from coterie.precision import Precision
-from coterie.run import Run
-from coterie.schedule import Cosine, Rates, rate
-from coterie.train import train
+from coterie.runs.directory import Run
+from coterie.training.distributed import Piece
+from coterie.training.loop import train
+from coterie.training.meters import Watch, memory
+from coterie.training.precision import Precision
 
 from .engine import add_plain, ended, fork, outcome, recipe, same, train_into
 
@@ -184,7 +184,7 @@ print(subprocess.run([sys.executable, "-c", sys.argv[1]], check=True, capture_ou
 """
 CHILD = """
 import resource, torch
-from coterie.health import memory
+from coterie.training.meters import memory
 before = memory(torch.device("cpu"))
 held = b"x" * (300 << 20)
 print(before, memory(torch.device("cpu")), 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -16,8 +16,8 @@ import torch
 
 from coterie.errors import Failure, InputError
 from coterie.methods import Method
-from coterie.run import Run
-from coterie.train import train
+from coterie.runs.directory import Run
+from coterie.training.loop import train
 
 from .engine import add_plain, ended, fork, outcome, recipe, same, train_into
 
@@ -286,7 +286,7 @@ def test_a_place_without_locks_is_told_and_used(
     def no_locks(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr("coterie.run.fcntl.lockf", no_locks)
+    monkeypatch.setattr("coterie.runs.directory.fcntl.lockf", no_locks)
     train(recipe(epochs=1), tmp_path / "out")
     assert "cannot be locked (No locks available)" in capsys.readouterr().err
 

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import coterie
-from coterie.evaluate import evaluate
 from coterie.methods import Method, available
+from coterie.metrics.evaluate import evaluate
 from coterie.models import factory
-from coterie.peers import PeerNet
+from coterie.peers.net import PeerNet
 
 M, T, ALPHA, BETA, CLASSES, STEPS = 3, 3.0, 8, 0.9, 5, 20
 LR, MOMENTUM, DECAY = 0.05, 0.9, 5e-4

@@ -12,14 +12,14 @@ import torch
 import torch.nn.functional as F
 
 import coterie
-from coterie.calibrate import halves, temperature
-from coterie.costs import interleaved
 from coterie.data.digits import digits
-from coterie.deploy.side_by_side import side_by_side
+from coterie.deploy.latency import side_by_side
 from coterie.errors import InputError
-from coterie.evaluate import Scores, evaluate, of_run
-from coterie.peers import PeerNet
-from coterie.run import restored
+from coterie.metrics.calibration import halves, temperature
+from coterie.metrics.evaluate import Scores, evaluate, of_run
+from coterie.peers.cost import interleaved
+from coterie.peers.net import PeerNet
+from coterie.runs.directory import restored
 
 from .conftest import TinyNet, printed
 

@@ -13,13 +13,13 @@ from scipy import stats
 
 from coterie.errors import InputError
 from coterie.experiments.estimate import Speed, clock, seconds, wall_clock
-from coterie.experiments.jobs import Job, cost, distinct, shard
-from coterie.experiments.paper import FIG5, NUMBERS, PARAMETERS, TABLE1, TABLE2, TABLE3, TABLE4
-from coterie.experiments.protocols import EXPERIMENTS, MINI, PAPER, PROTOCOLS
-from coterie.experiments.reproduce import Reproduction
-from coterie.experiments.tables import cells, select
+from coterie.experiments.job import Job, cost, distinct, shard
+from coterie.metrics.seeds import paired
 from coterie.models import available
-from coterie.statistics import paired
+from coterie.paper.numbers import FIG5, NUMBERS, PARAMETERS, TABLE1, TABLE2, TABLE3, TABLE4
+from coterie.paper.protocols import EXPERIMENTS, MINI, PAPER, PROTOCOLS
+from coterie.paper.reproduce import Reproduction
+from coterie.paper.tables import cells, select
 
 SPEC = Path(__file__).resolve().parents[2] / "shared" / "spec" / "pcl.md"
 DATA = {"C10": "CIFAR-10", "C100": "CIFAR-100", "ImageNet": "ImageNet"}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from coterie.experiments.reproduce import Reproduction, present
-from coterie.experiments.results import alike, curve, error_of
-from coterie.experiments.tables import cells
+from coterie.paper.reproduce import Reproduction, present
+from coterie.paper.results import alike, curve, error_of
+from coterie.paper.tables import cells
 
 from .experiment import toy, write_run
 

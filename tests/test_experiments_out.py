@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from coterie.config.options import from_file
 from coterie.errors import InputError
-from coterie.experiments.protocols import MINI
-from coterie.experiments.reproduce import Reproduction
-from coterie.options import from_file
+from coterie.paper.protocols import MINI
+from coterie.paper.reproduce import Reproduction
 
 from .conftest import refused
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.experiments.jobs import Job
+from coterie.experiments.job import Job
 from coterie.experiments.state import state
 
 from .experiment import finish, start

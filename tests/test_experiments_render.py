@@ -12,16 +12,17 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from coterie.cli import main
-from coterie.experiments.protocols import MINI, PAPER, PROTOCOLS
-from coterie.experiments.render import END, markdown, marker, show
-from coterie.experiments.reproduce import Reproduction, present
-from coterie.experiments.results import lines
-from coterie.experiments.sections import beside_the_paper
+from coterie.cli.main import main
 from coterie.experiments.state import failure_file
-from coterie.experiments.tables import Cell, cells
-from coterie.report import page, runs
-from coterie.statistics import NOTHING
+from coterie.metrics.seeds import NOTHING
+from coterie.paper.protocols import MINI, PAPER, PROTOCOLS
+from coterie.paper.render import END, markdown, marker, show
+from coterie.paper.reproduce import Reproduction, present
+from coterie.paper.results import lines
+from coterie.paper.sections import beside_the_paper
+from coterie.paper.tables import Cell, cells
+from coterie.report import page
+from coterie.runs import reader as runs
 
 from .conftest import refused
 from .experiment import toy, write_run

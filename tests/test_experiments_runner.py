@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from coterie.cli import main
+from coterie.cli.main import main
 from coterie.errors import InputError
-from coterie.experiments.execute import execute
-from coterie.experiments.jobs import Job
-from coterie.experiments.protocols import PROTOCOLS
-from coterie.experiments.reproduce import Reproduction
+from coterie.experiments.job import Job
+from coterie.experiments.launch_local import execute
 from coterie.experiments.runner import run
 from coterie.experiments.state import log_file, state
-from coterie.experiments.tables import cells, select
+from coterie.paper.protocols import PROTOCOLS
+from coterie.paper.reproduce import Reproduction
+from coterie.paper.tables import cells, select
 
 from .experiment import finish, start, toy, write_run
 
@@ -183,7 +183,7 @@ def partial(tmp_path: Path) -> tuple[Path, Job]:
 
 def attempt(path: Path, job: Job, monkeypatch: pytest.MonkeyPatch) -> str | None:
     """Execute a job whose training is refused for a reason that has nothing to do with its directory."""
-    monkeypatch.setattr("coterie.experiments.execute._train", lambda *_: 2)
+    monkeypatch.setattr("coterie.experiments.launch_local._train", lambda *_: 2)
     log_file(path.parent, job).parent.mkdir(exist_ok=True)
     log_file(path.parent, job).write_text("coterie: cifar10 is not under data.\n")
     return execute(path.parent, job, False, "data", {})

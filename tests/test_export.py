@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from coterie import models
 from coterie.deploy.card import model_card
+from coterie.deploy.export import compare, edge_inputs, export
 from coterie.deploy.formats import load, writer
 from coterie.errors import Failure, InputError
-from coterie.export import compare, edge_inputs, export
-from coterie.run import restored
+from coterie.runs.directory import restored
 
 from .conftest import printed, refused, train
 
@@ -111,7 +111,7 @@ def test_a_file_that_differs_is_refused_and_the_old_one_stays(
             wrong.fc.bias[3] += 0.01
         return writer(wrong, example, "safetensors")
 
-    monkeypatch.setattr("coterie.export.writer", spoilt)
+    monkeypatch.setattr("coterie.deploy.export.writer", spoilt)
     with pytest.raises(InputError, match=r"not compute the same: a logit differs by 0\.01.*nothing was replaced"):
         export(pcl_run, "safetensors", output=file)
     assert file.read_bytes() == before
@@ -215,7 +215,9 @@ def test_int8_that_ruins_the_network_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Ranges learnt from black images alone cannot hold real ones.
-    monkeypatch.setattr("coterie.export._calibration_images", lambda r, m: iter([torch.full((4, 1, 8, 8), -0.8)]))
+    monkeypatch.setattr(
+        "coterie.deploy.export._calibration_images", lambda r, m: iter([torch.full((4, 1, 8, 8), -0.8)])
+    )
     with pytest.raises(InputError, match="int8 raises the error from"):
         export(pcl_run, "onnx", output=tmp_path / "small.onnx", int8=True)
     assert list(tmp_path.iterdir()) == []
@@ -235,7 +237,7 @@ def test_class_names_that_are_no_text_are_made_so(
 ) -> None:
     recipe, method, epochs = restored(pcl_run)
     recipe.data.classes = ["cat\n", "caf\udce9", *recipe.data.classes[2:]]  # lines of a file; a Latin-1 folder
-    monkeypatch.setattr("coterie.export.restored", lambda directory: (recipe, method, epochs))
+    monkeypatch.setattr("coterie.deploy.export.restored", lambda directory: (recipe, method, epochs))
     done = export(pcl_run, "safetensors", output=tmp_path / "s.safetensors")
     assert load(done.file).metadata.classes[:3] == ["cat", "caf?", "2"]
 
@@ -278,7 +280,7 @@ def test_without_the_optional_packages_the_remedy_is_named(
 
 
 def test_the_temperature_is_fit_on_what_the_run_held_out(tmp_path: Path) -> None:
-    from coterie.calibrate import temperature
+    from coterie.metrics.calibration import temperature
 
     run = train(tmp_path / "run", "--method", "Baseline", "--data.val_fraction", 0.3, "--epochs", 2)
     text, _ = printed("export", run, "--calibrate", "-o", tmp_path / "s.safetensors")

@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 from coterie import models
-from coterie.cuts import default_cut
+from coterie.deploy.export import compare, export
 from coterie.deploy.formats import WithPeers, load, writer
 from coterie.errors import InputError
-from coterie.export import compare, export
-from coterie.methods.method import Ensemble
+from coterie.methods.base import Ensemble
 from coterie.methods.pcl import PCL
-from coterie.peers import PeerNet
-from coterie.run import restored
+from coterie.peers.cuts import default_cut
+from coterie.peers.net import PeerNet
+from coterie.runs.directory import restored
 
 from .conftest import printed, train
 from .deployables import lived_in, metadata

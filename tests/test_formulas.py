@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import coterie
-from coterie.losses import cross_entropy, distil, peer_divergences, ramp_up, reduce
-from coterie.mean import phi
+from coterie.methods.losses import cross_entropy, distil, peer_divergences, ramp_up, reduce
+from coterie.peers.ema import phi
 
 from .conftest import TinyNet
 from .reference import ce as np_ce

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import coterie
 from coterie import models
 from coterie.errors import InputError
-from coterie.peers import PeerNet
+from coterie.peers.net import PeerNet
 
 from .conftest import TinyNet
 

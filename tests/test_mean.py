@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import coterie
-from coterie.mean import MeanPeers
+from coterie.peers.ema import MeanPeers
 
 from .conftest import TinyNet
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from coterie.options import from_options
+from coterie.config.options import from_options
 
 P_E = {"peer_teacher": "none"}
 CE_T = {**P_E, "distil_ensemble": False}

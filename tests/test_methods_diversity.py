@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from coterie.evaluate import evaluate
 from coterie.methods import available
+from coterie.metrics.evaluate import evaluate
 
 from .reference import softmax
 from .test_methods_training import VARIANTS, made, steps

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import coterie
 from coterie.methods import Method
-from coterie.peers import PeerNet, Peers
+from coterie.peers.net import PeerNet, Peers
 
 from .conftest import TinyNet
 from .reference import Array, batch_norm, ce, contrast, depthwise, kl, ramp, softmax
@@ -214,8 +214,8 @@ def test_mcl(m: int) -> None:
 
 
 def test_contrast_without_any_positive_is_zero_and_has_no_nan_gradient() -> None:
-    from coterie.losses import contrast as ours
-    from coterie.losses import reduce
+    from coterie.methods.losses import contrast as ours
+    from coterie.methods.losses import reduce
 
     for batch in (1, 4):
         s = torch.randn(2, batch, batch, requires_grad=True)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 import coterie
-from coterie.cutting import branch_parameters, shared_parameters
 from coterie.methods import Method
-from coterie.peers import PeerNet
+from coterie.peers.net import PeerNet
+from coterie.peers.trace import branch_parameters, shared_parameters
 
 from .conftest import TinyNet
 
@@ -69,7 +69,7 @@ def test_okddip_target_is_not_detached() -> None:
     peers = method.net(batch(method)[0])
     z = peers.logits.detach().requires_grad_()
     targets = (method.attention(peers).detach().unsqueeze(-1) * z[1:]).sum(1)
-    from coterie.losses import distil
+    from coterie.methods.losses import distil
 
     full = torch.autograd.grad(distil(targets, z[1:], 3.0).mean(-1).sum(), z, retain_graph=True)[0]
     peers.logits = z

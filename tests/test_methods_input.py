@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 import coterie
-from coterie.cli import main
+from coterie.cli.main import main
+from coterie.config.options import from_file, from_options
 from coterie.errors import InputError
 from coterie.methods import available
-from coterie.options import from_file, from_options
-from coterie.peers import PeerNet
-from coterie.train import train
+from coterie.peers.net import PeerNet
+from coterie.training.loop import train
 
 from .conftest import TinyNet
 from .reference import kl

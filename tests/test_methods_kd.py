@@ -11,11 +11,11 @@ from safetensors.torch import save_file
 
 import coterie
 from coterie import models
+from coterie.config.options import from_file, from_options
+from coterie.config.recipe import Recipe
 from coterie.errors import InputError
-from coterie.options import from_file, from_options
-from coterie.peers import PeerNet
-from coterie.recipe import Recipe
-from coterie.train import train
+from coterie.peers.net import PeerNet
+from coterie.training.loop import train
 
 from .conftest import TinyNet
 
@@ -54,7 +54,7 @@ def test_two_stages(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_is_evaluated_without_its_teacher(run: Path, tmp_path: Path) -> None:
-    from coterie.evaluate import of_run
+    from coterie.metrics.evaluate import of_run
 
     moved = tmp_path / "teacher"
     moved.mkdir()

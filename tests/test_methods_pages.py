@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from coterie.methods import available
-from coterie.peers import PeerNet
+from coterie.peers.net import PeerNet
 
 from .conftest import TinyNet, coterie
 from .reference import ce, kl, ramp

@@ -7,9 +7,9 @@ import torch
 
 import coterie
 from coterie import models
-from coterie.costs import parameters
 from coterie.methods import Method
-from coterie.peers import PeerNet
+from coterie.peers.cost import parameters
+from coterie.peers.net import PeerNet
 
 from .conftest import TinyNet
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from coterie import PeerNet
-from coterie.costs import parameters
 from coterie.methods import Method, available
-from coterie.peers import Peers
+from coterie.peers.cost import parameters
+from coterie.peers.net import Peers
 
 from .conftest import TinyNet
 

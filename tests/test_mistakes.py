@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import coterie
-from coterie import losses
 from coterie.data.digits import digits
-from coterie.evaluate import evaluate
+from coterie.methods import losses
+from coterie.metrics.evaluate import evaluate
 from coterie.models import factory
 
 from .conftest import TinyNet

@@ -143,7 +143,7 @@ def test_probabilities_are_mixed_too() -> None:
 
 
 def test_what_timm_and_torchvision_mix_is_taken_as_it_is() -> None:
-    from coterie.healing import import_healed
+    from coterie.compat import import_healed
 
     v2, timm_data = import_healed("torchvision.transforms.v2"), import_healed("timm.data")
     torch.manual_seed(0)
@@ -198,7 +198,7 @@ def test_refused_before_anything_is_written(tmp_path: Path) -> None:
 def test_a_training_with_mixing_that_is_stopped_ends_bit_for_bit_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from coterie import progress
+    from coterie.training import progress
 
     options = [*MIXED, "--mix.probability", 0.7, "--epochs", 3, "--method", "KDCL", "--label_smoothing", 0.1]
     printed("train", *options, "--out", tmp_path / "whole")

@@ -7,9 +7,9 @@ import torch
 
 import coterie
 from coterie import models
-from coterie.costs import parameters
-from coterie.cutting import branch_parameters, shared_parameters
-from coterie.peers import trace_logits
+from coterie.peers.cost import parameters
+from coterie.peers.net import trace_logits
+from coterie.peers.trace import branch_parameters, shared_parameters
 
 SINGLE = {
     "resnet32": (466_906, 472_756),

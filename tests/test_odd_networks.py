@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 import coterie
 from coterie import models
+from coterie.config.options import from_options
 from coterie.errors import InputError
-from coterie.mean import MeanPeers
-from coterie.options import from_options
-from coterie.peers import PeerNet
+from coterie.peers.ema import MeanPeers
+from coterie.peers.net import PeerNet
 
 from .conftest import TinyNet
 

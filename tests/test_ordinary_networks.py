@@ -11,12 +11,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from coterie import models
+from coterie.config.options import from_options
 from coterie.errors import InputError
-from coterie.layout import channels_last
 from coterie.methods import available
-from coterie.options import from_options
-from coterie.peers import PeerNet
-from coterie.train import train
+from coterie.peers.layout import channels_last
+from coterie.peers.net import PeerNet
+from coterie.training.loop import train
 
 from .conftest import TinyNet, refused
 

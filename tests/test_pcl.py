@@ -11,7 +11,7 @@ from torch import Tensor
 
 import coterie
 from coterie.errors import InputError
-from coterie.losses import distil, peer_divergences, ramp_up, reduce
+from coterie.methods.losses import distil, peer_divergences, ramp_up, reduce
 
 from .conftest import TinyNet
 

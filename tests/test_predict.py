@@ -17,14 +17,14 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 from coterie import models
-from coterie.data.dataset import dataset
 from coterie.data.folder import folder
 from coterie.data.images import decode
+from coterie.data.wrapped import dataset
 from coterie.deploy import images
 from coterie.deploy.formats import load, writer
+from coterie.deploy.predict import disagreement, find, predict
 from coterie.errors import InputError
-from coterie.predict import disagreement, find, predict
-from coterie.run import restored
+from coterie.runs.directory import restored
 
 from .conftest import coterie, printed, refused, shared_data
 from .deployables import metadata

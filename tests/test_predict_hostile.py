@@ -15,8 +15,8 @@ import torch
 
 from coterie import models
 from coterie.deploy.formats import load, writer
+from coterie.deploy.predict import predict
 from coterie.errors import InputError
-from coterie.predict import predict
 
 from .conftest import refused
 from .deployables import SHAPE, Bomb, metadata

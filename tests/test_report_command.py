@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from coterie.cli import _run, main
+from coterie.cli.main import _run, main
 from coterie.errors import InputError
 
 from .conftest import coterie, refused

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from coterie.report import from_metrics, groups, page, runs
-from coterie.statistics import NOTHING
+from coterie.metrics.seeds import NOTHING
+from coterie.report import from_metrics, groups, page
+from coterie.runs import reader as runs
 
 from .report import EVIL, Page, records
 

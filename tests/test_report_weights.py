@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 import torch
 
-from coterie.costs import macs, training_macs
+from coterie.config.options import from_options
 from coterie.data.digits import digits
 from coterie.methods import available
-from coterie.options import from_options
-from coterie.peers import PeerNet
-from coterie.report import examine, page, runs
-from coterie.statistics import NOTHING
-from coterie.train import train
+from coterie.metrics.seeds import NOTHING
+from coterie.peers.cost import macs, training_macs
+from coterie.peers.net import PeerNet
+from coterie.report import examine, page
+from coterie.runs import reader as runs
+from coterie.training.loop import train
 
 from .conftest import TinyNet
 from .report import EVIL, OPTIONS, Page, hostile, over_seeds, records

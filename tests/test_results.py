@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from coterie.experiments import study
-from coterie.experiments.draw import draw
-from coterie.experiments.protocols import MINI, PROTOCOLS
-from coterie.experiments.render import END, markdown
-from coterie.experiments.reproduce import Reproduction, default_out, planned_seeds
-from coterie.experiments.study import STUDIES
-from coterie.experiments.tables import cells
+from coterie.paper import study
+from coterie.paper.figures import draw
+from coterie.paper.protocols import MINI, PROTOCOLS
+from coterie.paper.render import END, markdown
+from coterie.paper.reproduce import Reproduction, default_out, planned_seeds
+from coterie.paper.study import STUDIES
+from coterie.paper.tables import cells
 
 from .conftest import script
 from .experiment import write_run

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from coterie import PeerNet, models
 from coterie.errors import InputError
-from coterie.peers import standalone
+from coterie.peers.net import standalone
 
 from .conftest import TinyNet
 

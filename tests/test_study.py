@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from coterie.cli import main
+from coterie.cli.main import main
 from coterie.errors import InputError
-from coterie.experiments import study
-from coterie.experiments.jobs import cost
-from coterie.experiments.render import END
-from coterie.experiments.reproduce import Reproduction, default_out, planned_seeds
-from coterie.experiments.sections import of_the_study
-from coterie.experiments.study import CIFAR_STUDY, FASHION_STUDY, PRIMARY, RICH_STUDY, STUDIES, Study
-from coterie.experiments.tables import Cell
+from coterie.experiments.job import cost
+from coterie.metrics.seeds import holm_adjusted, paired_differences, seeds_won, sign_flip_p
+from coterie.paper import study
+from coterie.paper.render import END
+from coterie.paper.reproduce import Reproduction, default_out, planned_seeds
+from coterie.paper.sections import of_the_study
+from coterie.paper.study import CIFAR_STUDY, FASHION_STUDY, PRIMARY, RICH_STUDY, STUDIES, Study
+from coterie.paper.tables import Cell
 from coterie.report import formats, page
-from coterie.statistics import holm_adjusted, paired_differences, seeds_won, sign_flip_p
 
 from .conftest import refused
 from .experiment import TOY, write_run

@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import coterie
-from coterie.cli import main
+from coterie.cli.main import main
 from coterie.data.class_weights import read_class_weights
 from coterie.data.digits import digits
 from coterie.errors import InputError
-from coterie.losses import CrossEntropy, cross_entropy, reduce
 from coterie.methods import available
-from coterie.peers import PeerNet, Peers
+from coterie.methods.losses import CrossEntropy, cross_entropy, reduce
+from coterie.peers.net import PeerNet, Peers
 
 from .conftest import TinyNet, printed, refused
 from .reference import Array, batch_norm, depthwise, kl, ramp, softmax

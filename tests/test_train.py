@@ -17,15 +17,15 @@ import yaml
 from safetensors.torch import load_file
 
 import coterie
-from coterie.arguments import parse
+from coterie.config.options import from_options, parser
+from coterie.config.parsing import parse
+from coterie.config.recipe import Recipe, batches
+from coterie.config.schedule import Cosine, Steps, rate
 from coterie.errors import InputError
-from coterie.evaluate import evaluate
+from coterie.metrics.evaluate import evaluate
 from coterie.models import factory
-from coterie.options import from_options, parser
-from coterie.recipe import Recipe, batches
-from coterie.run import Run
-from coterie.schedule import Cosine, Steps, rate
-from coterie.train import train
+from coterie.runs.directory import Run
+from coterie.training.loop import train
 
 from .conftest import TinyNet
 
@@ -155,7 +155,7 @@ def test_training_continues_where_it_stopped(tmp_path: Path, monkeypatch: pytest
         return evaluate(*args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("coterie.train.evaluate", stop)
+        patch.setattr("coterie.training.loop.evaluate", stop)
         with pytest.raises(KeyboardInterrupt):
             train(recipe(), tmp_path / "parts")
     assert len(timeless(tmp_path / "parts")) == 2

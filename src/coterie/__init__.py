@@ -12,10 +12,10 @@ def __getattr__(name: str) -> Any:
     if not name[0].isupper():
         raise AttributeError(f"module 'coterie' has no attribute '{name}'")
     from .data.mix import CutMix, MixUp
-    from .losses import CrossEntropy
-    from .mean import MeanPeers
     from .methods import Method, available
-    from .peers import PeerNet
+    from .methods.losses import CrossEntropy
+    from .peers.ema import MeanPeers
+    from .peers.net import PeerNet
 
     parts = (PeerNet, MeanPeers, Method, CutMix, MixUp, CrossEntropy)
     public = {part.__name__: part for part in parts} | available()

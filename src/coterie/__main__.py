@@ -1,5 +1,5 @@
 """`python -m coterie`, as torchrun starts it."""
 
-from .cli import main
+from .cli.main import main
 
 main()

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from coterie import Method, PeerNet
-from coterie.losses import distil, ramp_up, reduce, total
-from coterie.peers import Peers
+from coterie.methods.losses import distil, ramp_up, reduce, total
+from coterie.peers.net import Peers
 
 
 class MyMethod(Method):

@@ -12,11 +12,11 @@ from typing import Any
 
 from rich.console import Console
 
-from ..durable import write
-from ..environment import environment
 from ..errors import InputError, unknown
+from ..files import write
 from ..report.formats import terminal
-from ..terminal import print_table
+from ..report.terminal import print_table
+from ..runs.environment import environment
 from . import floor, growth, parts, reference, startup, steps
 from .goals import judged
 from .size import FULL, QUICK, Size

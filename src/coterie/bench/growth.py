@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .. import models
-from ..data.loaded import cores
+from ..data.streaming import cores
 from ..models.resnet import ResNet, basic
 from .noise import Noise
 from .size import Size

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from ..health import process_memory
+from ..training.meters import process_memory
 from .processes import elsewhere
 from .timing import Run
 

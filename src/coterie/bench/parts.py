@@ -14,18 +14,18 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from ..checkpoint import Checkpoints, State
-from ..deploy.side_by_side import side_by_side
-from ..distributed import Piece, World
-from ..evaluate import evaluate
-from ..health import Watch
+from ..config.options import from_options
+from ..config.schedule import Rates, Steps
+from ..deploy.latency import side_by_side
 from ..methods import Method
-from ..options import from_options
-from ..peers import Peers
-from ..precision import Precision
-from ..progress import Show
-from ..run import Run as RunDirectory
-from ..schedule import Rates, Steps
+from ..metrics.evaluate import evaluate
+from ..peers.net import Peers
+from ..runs.directory import Run as RunDirectory
+from ..training.checkpoint import Checkpoints, State
+from ..training.distributed import Piece, World
+from ..training.meters import Watch
+from ..training.precision import Precision
+from ..training.progress import Show
 from .noise import Noise
 from .size import Size
 from .subjects import EPOCH, Stepper, device, inputs, made

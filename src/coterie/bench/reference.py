@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..data.draws import order
-from ..distributed import World
-from ..health import Watch
-from ..precision import Precision
+from ..data.rng import order
+from ..training.distributed import World
+from ..training.meters import Watch
+from ..training.precision import Precision
 from . import usual
 from .noise import Noise
 from .processes import elsewhere

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from .. import models
-from ..allocator import keep_freed_memory
-from ..cuts import Cut, list_cuts
-from ..layout import channels_last
+from ..config.options import from_options
+from ..config.recipe import Recipe
 from ..methods import Method, available
-from ..options import from_options
-from ..peers import PeerNet
-from ..recipe import Recipe
+from ..peers.cuts import Cut, list_cuts
+from ..peers.layout import channels_last
+from ..peers.net import PeerNet
+from ..training.memory import keep_freed_memory
 from .size import Size
 
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from .. import models
-from ..healing import import_healed
+from ..compat import import_healed
 from .noise import Noise
 from .size import Size
 from .subjects import EPOCH, device, inputs

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, unknown
-from .data import Data
+from .base import Data
 
 
 def available() -> dict[str, type[Data]]:
@@ -25,8 +25,8 @@ def available() -> dict[str, type[Data]]:
 
 def find(name: str) -> tuple[type[Data], dict[str, Any]]:
     """The class that a name, a folder on the disk or an import path stands for, and what to make it with."""
-    from .dataset import dataset
     from .folder import folder
+    from .wrapped import dataset
 
     if name in available():
         return available()[name], {}

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..compat import import_healed
 from ..errors import InputError
-from ..healing import import_healed
 
 Augmentation = Literal["crop", "flip", "randaugment", "trivialaugment", "erase"]
 Operation = Callable[[Tensor], Tensor]

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import InputError
-from .data import Indices
-from .memory import InMemory, Joined, Pixels, halved
+from .base import Indices
+from .in_memory import InMemory, Joined, Pixels, halved
 from .unpickle import unpickle
 
 __all__ = ["cifar10", "cifar100"]

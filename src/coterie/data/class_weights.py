@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError
-from .data import Data
+from .base import Data
 
 
 def read_class_weights(given: Sequence[float] | str | None, data: Data) -> list[float] | None:

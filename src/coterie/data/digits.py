@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .data import Indices
-from .memory import InMemory, Pixels
+from .base import Indices
+from .in_memory import InMemory, Pixels
 
 __all__ = ["digits"]
 

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import InputError
-from .data import Indices
-from .memory import InMemory, Pixels, halved
+from .base import Indices
+from .in_memory import InMemory, Pixels, halved
 
 __all__ = ["fashion_mnist"]
 

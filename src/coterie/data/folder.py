@@ -12,10 +12,10 @@ from torch import Tensor
 
 from ..errors import InputError
 from .augment import resized_crop
-from .data import Indices, Split
+from .base import Indices, Split
 from .images import centre, decode, pixels, resized
 from .index import Index, scan
-from .loaded import Loaded
+from .streaming import Loaded
 
 __all__ = ["folder"]
 

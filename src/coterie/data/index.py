@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError
-from .data import Indices
+from .base import Indices
 from .images import SUFFIXES, Unreadable, header
 
 

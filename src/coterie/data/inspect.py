@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from ..errors import InputError
-from .data import Data, Split
+from .base import Data, Split
 from .images import Unreadable
 from .mix import Mix
 

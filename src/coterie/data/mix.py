@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from .data import to_device
+from .base import to_device
 from .targets import probabilities
 
 STREAM = 0x4D4958

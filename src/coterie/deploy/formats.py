@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from .. import methods, models
 from ..errors import InputError, reason
-from ..methods.method import Ensemble
-from ..peers import PeerNet
+from ..methods.base import Ensemble
+from ..peers.net import PeerNet
 from .audit import audit
 from .metadata import KEY, Metadata, from_json
 

@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..data import images
-from ..data.data import normalise
+from ..data.base import normalise
 from ..errors import InputError
 
 

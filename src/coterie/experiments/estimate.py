@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..layout import channels_last
-from ..recipe import Recipe
-from .jobs import Job, cost
+from ..config.recipe import Recipe
+from ..peers.layout import channels_last
+from .job import Job, cost
 
 STEPS = 3
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from .execute import execute
-from .jobs import Job
+from .job import Job
+from .launch_local import execute
 from .state import failure_file, state
 
 
@@ -69,7 +69,7 @@ def environments(threads: int, processes: int | None) -> list[dict[str, str]]:
     """The variables that give each of so many processes its GPU, in turn, and its threads."""
     import torch
 
-    from ..data.loaded import cores
+    from ..data.streaming import cores
 
     told = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = told.split(",") if told else [str(i) for i in range(torch.cuda.device_count())]

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from safetensors import SafetensorError, safe_open
 
-from ..report.runs import Result, read, short
-from .jobs import Job
+from ..runs.reader import Result, read, short
+from .job import Job
 
 Kind = Literal["missing", "partial", "done", "damaged"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from .method import Method
+from .base import Method
 
 
 def available() -> dict[str, type[Method]]:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from ..errors import InputError
-from ..losses import total
-from ..peers import PeerNet
-from .method import Method, Views
+from ..peers.net import PeerNet
+from .base import Method, Views
+from .losses import total
 
 
 class Baseline(Method):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..losses import divergence, ramp_up, reduce, total
-from ..peers import PeerNet
-from .method import Method, Views
+from ..peers.net import PeerNet
+from .base import Method, Views
+from .losses import divergence, ramp_up, reduce, total
 
 
 class CL(Method):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..losses import peer_divergences, reduce, total
-from ..peers import PeerNet, Peers
-from .method import Method, Views
+from ..peers.net import PeerNet, Peers
+from .base import Method, Views
+from .losses import peer_divergences, reduce, total
 
 
 class DML(Method):

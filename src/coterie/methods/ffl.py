@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..losses import divergence, ramp_up, reduce, total
-from ..peers import PeerNet, Peers
-from .method import Method, Views
+from ..peers.net import PeerNet, Peers
+from .base import Method, Views
+from .losses import divergence, ramp_up, reduce, total
 
 
 class FFL(Method):

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .. import trained
 from ..errors import InputError
-from ..layout import channels_last
-from ..losses import divergence, reduce, total
-from ..peers import PeerNet
-from .method import Method, Views
+from ..models import weights as trained
+from ..peers.layout import channels_last
+from ..peers.net import PeerNet
+from .base import Method, Views
+from .losses import divergence, reduce, total
 
 
 class KD(Method):

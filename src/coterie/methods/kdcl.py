@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..losses import cross_entropy, divergence, reduce, total
-from ..peers import PeerNet
-from .method import Method, Views
+from ..peers.net import PeerNet
+from .base import Method, Views
+from .losses import cross_entropy, divergence, reduce, total
 
 
 class KDCL(Method):

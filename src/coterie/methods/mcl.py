@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..losses import contrast, divergence, peer_divergences, reduce, total, widen
-from ..peers import PeerNet, Peers
-from .method import Method, Views
+from ..peers.net import PeerNet, Peers
+from .base import Method, Views
+from .losses import contrast, divergence, peer_divergences, reduce, total, widen
 
 
 class MCL(Method):

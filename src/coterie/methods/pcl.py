@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..losses import divergence, peer_divergences, ramp_up, reduce, total
-from ..peers import PeerNet, Peers
-from .method import Method, Views
+from ..peers.net import PeerNet, Peers
+from .base import Method, Views
+from .losses import divergence, peer_divergences, ramp_up, reduce, total
 
 
 class PCL(Method):

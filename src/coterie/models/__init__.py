@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from ..errors import InputError, reason, unknown
-from . import named
+from . import external as named
 
 STARTING = {"timm": ("pretrained", "checkpoint_path"), "torchvision": ("pretrained", "weights")}
 """Options that fetch or read starting weights; of other networks, `pretrained`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .initialise import initialise
+from .init import initialise
 
 __all__ = ["densenet40_12"]
 

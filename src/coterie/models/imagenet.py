@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from .named import adapt, from_torchvision
+from .external import adapt, from_torchvision
 
 __all__ = ["resnet18"]
 

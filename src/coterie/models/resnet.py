@@ -8,7 +8,7 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .initialise import initialise
+from .init import initialise
 
 __all__ = [
     "resnet8",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from .initialise import initialise
+from .init import initialise
 
 __all__ = ["vgg16"]
 

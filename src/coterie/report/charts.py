@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup, escape
 
-from ..statistics import NOTHING
+from ..metrics.seeds import NOTHING
 
 WIDTH, HEIGHT = 560, 320
 LEFT, RIGHT, TOP, BOTTOM = 88, 14, 12, 46

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from ..statistics import NOTHING, Difference, Spread
+from ..metrics.seeds import NOTHING, Difference, Spread
 
 FOLD = 6
 """More figures of single recipes than this are folded away."""

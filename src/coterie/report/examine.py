@@ -15,17 +15,17 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ..costs import interleaved, macs, parameters, plain_training_macs, training_macs
-from ..cutting import evaluating
+from ..config.options import from_file
+from ..config.recipe import Recipe
 from ..data import Data
-from ..evaluate import Scores
 from ..methods import Method
-from ..options import from_file
-from ..peers import standalone
-from ..recipe import Recipe
-from ..run import Run
+from ..metrics.evaluate import Scores
+from ..peers.cost import interleaved, macs, parameters, plain_training_macs, training_macs
+from ..peers.net import standalone
+from ..peers.trace import evaluating
+from ..runs.directory import Run
+from ..runs.reader import Result
 from .content import Picture
-from .runs import Result
 
 MISTAKES, SHOWN_IMAGES, LARGEST = 12, 3, 96
 """How many pictures a page shows of each kind, and their longest side in pixels."""

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..losses import ramp_up
-from ..statistics import NOTHING, PAIRED, Spread
+from ..methods.losses import ramp_up
+from ..metrics.seeds import NOTHING, PAIRED, Spread
+from ..runs.reader import Record, score
 from . import content
 from .charts import COLOURS, Line, in_words, lines
 from .content import Cell, Figure, Section, Table, Tile, by_setting, number, spread, text
 from .groups import Group, best, compared, difference, reference, settings, tested_on
-from .runs import Record, score
 
 POINTS = 150
 """A curve of more epochs is thinned to this many points, its last one kept."""

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from ..statistics import NOTHING, Spread
+from ..metrics.seeds import NOTHING, Spread
+from ..runs.reader import Record, Result, at_its_fastest
 from .charts import COLOURS, Line, brief, reliability
 from .content import Cell, Figure, Gallery, Section, Table, Tile, by_setting, number, spread, text
 from .examine import Examination, Network
 from .from_metrics import figures, of_deployed, thinned
 from .groups import Group, best, reference, settings, tested_on
-from .runs import Record, Result, at_its_fastest
 
 EXAMINED = 4
 """So many networks are looked at closely; of a larger table, the Baselines and the best come first."""

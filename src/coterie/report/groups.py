@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from ..recipe import FREE
-from ..statistics import Difference, Spread, paired
-from .runs import Record, Result, score
+from ..config.recipe import FREE
+from ..metrics.seeds import Difference, Spread, paired
+from ..runs.reader import Record, Result, score
 
 SAME = frozenset(FREE | {"seed"}) - {"accumulate"}  # which batch-norm sees
 """Options in which the runs of one recipe may differ."""

@@ -12,12 +12,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .. import __version__
 from ..errors import Failure, InputError
-from ..run import write as write_file
+from ..runs.directory import write as write_file
+from ..runs.reader import FILES, find, read
 from . import from_metrics, from_weights
 from .content import Section, Tile
 from .examine import examine
 from .groups import Group, compared, group
-from .runs import FILES, find, read
 
 REFRESH = 3
 """Seconds between two looks at the files of a run that goes on."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 from ..errors import InputError, printable
 
 if TYPE_CHECKING:
-    from ..export import Exported
-    from ..predict import Prediction
+    from ..deploy.export import Exported
+    from ..deploy.predict import Prediction
 
 
 def show(predictions: Iterable[Prediction], form: Literal["table", "json", "csv"]) -> None:

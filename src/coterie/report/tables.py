@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..terminal import print_table
+from .terminal import print_table
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -134,8 +134,8 @@ def print_methods(found: dict[str, Any]) -> None:
 
 def describe_models() -> dict[str, Any]:
     """Each network of ours with its parameters for 10 and 100 classes and its default cut."""
-    from ..costs import parameters
     from ..models import available
+    from ..peers.cost import parameters
 
     return {
         name: {
@@ -168,8 +168,8 @@ def training_costs(share: float, peers: int) -> dict[str, float]:
 
 def describe_cuts(name: str, model: nn.Module, example: Tensor, peers: int = 3) -> dict[str, Any]:
     """The listed cuts of a network as plain values, its default among them."""
-    from ..costs import macs_by_layer, parameters
-    from ..cuts import choose, list_cuts
+    from ..peers.cost import macs_by_layer, parameters
+    from ..peers.cuts import choose, list_cuts
 
     cuts = list_cuts(model, example)
     default = getattr(model, "default_cut", None) or (choose(cuts).name if cuts else None)

@@ -1,0 +1,28 @@
+"""How a command is called: its options are its signature, its help is its docstring."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+
+def call(name: str, command: Callable[..., None], arguments: list[str]) -> None:
+    """Run a command with these words of the command line."""
+    from jsonargparse import ArgumentParser
+
+    from ..config.parsing import add_command, parse
+
+    parser = ArgumentParser(prog=f"coterie {name}", exit_on_error=False, description=summary(command))
+    add_command(parser, command)
+    config = parse(parser, arguments)
+    command(**vars(parser.instantiate(config)))
+
+
+def summary(command: Callable[..., None]) -> str:
+    """A command in one line."""
+    return (command.__doc__ or "").strip().splitlines()[0]
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2))

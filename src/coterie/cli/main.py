@@ -1,0 +1,78 @@
+"""The command line: a word becomes a command, an early end one sentence and an exit code. Imported by nobody."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from .. import __version__
+from ..errors import Failure, InputError, Stopped, printable, unknown
+from .calling import call, summary
+from .choosing import cuts, methods, models
+from .data import data
+from .measuring import bench
+from .reporting import report, reproduce
+from .shipping import export, predict
+from .training import demo, evaluate, train
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo,
+    "train": train,
+    "data": data,
+    "evaluate": evaluate,
+    "export": export,
+    "predict": predict,
+    "reproduce": reproduce,
+    "report": report,
+    "methods": methods,
+    "models": models,
+    "cuts": cuts,
+    "bench": bench,
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The entry point: an early end gives one sentence and its exit code."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a user's own package in the working directory, as `python -m` finds it
+    try:
+        _run(sys.argv[1:] if arguments is None else arguments)
+    except InputError as error:
+        print(f"coterie: {printable(str(error))}", file=sys.stderr)
+        sys.exit(2)
+    except Failure as error:
+        print(f"coterie: {printable(str(error))}", file=sys.stderr)
+        sys.exit(1)
+    except Stopped as error:
+        print(f"coterie: {printable(str(error))}", file=sys.stderr)
+        sys.exit(75)  # EX_TEMPFAIL: try again
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+
+
+def _run(arguments: list[str]) -> None:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_help())
+        return
+    name, *rest = arguments
+    if name == "--version":
+        print(f"coterie {__version__}")
+        return
+    if name not in COMMANDS:
+        raise unknown("command", name, COMMANDS)
+    command = COMMANDS[name]
+    if command in (train, data):
+        command(rest)
+    else:
+        call(name, command, rest)
+
+
+def _help() -> str:
+    rows = "\n".join(f"  {name:<10} {summary(command)}" for name, command in COMMANDS.items())
+    return (
+        "Coterie: train the network you will deploy better, without a teacher, by giving it peers.\n\n"
+        f"usage: coterie COMMAND [OPTIONS]\n\n{rows}\n\n"
+        "`coterie COMMAND --help` shows its options; start with `coterie demo`."
+    )

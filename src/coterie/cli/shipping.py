@@ -1,0 +1,74 @@
+"""Commands for what is deployed: export, predict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from ..errors import InputError
+from .calling import print_json
+
+
+def export(
+    run: str,
+    format: Literal["safetensors", "onnx", "pt2"] = "safetensors",
+    predictor: str | None = None,
+    output: str | None = None,
+    quantize: Literal["int8"] | None = None,
+    calibrate: bool = False,
+    size: int | None = None,
+    json: bool = False,
+) -> None:
+    """Write a run's network as a file to ship, shown to compute the same.
+
+    Args:
+        run: the run directory.
+        format: weights for your own class, or a program for ONNX Runtime or torch.
+        predictor: mean1, peer2, ensemble, ...; by default the one to deploy.
+        output: the file to write (-o); by default RUN/PREDICTOR.FORMAT.
+        quantize: 8-bit weights and activations, for ONNX; the loss of accuracy is measured.
+        calibrate: store a temperature that makes the probabilities honest, fit on the run's held-out images.
+        size: side of the images, for networks that take others than those they were trained on.
+        json: print JSON.
+    """
+    from dataclasses import asdict
+
+    from ..deploy.export import export as write
+    from ..report.predictions import describe_export
+
+    file = Path(output) if output else None
+    done = write(Path(run), format, predictor, file, quantize is not None, calibrate, size)
+    if json:
+        print_json({"file": str(done.file), "card": str(done.card), **asdict(done.metadata)})
+    else:
+        print(describe_export(done))
+
+
+def predict(
+    file: str,
+    images: list[str],
+    top: int = 5,
+    batch: int = 64,
+    model: str | None = None,
+    json: bool = False,
+    csv: bool = False,
+) -> None:
+    """Labels with probabilities from an exported file alone.
+
+    Args:
+        file: what `coterie export` wrote, in any format.
+        images: pictures, folders of them, or - for names from the standard input, one per line.
+        top: how many labels.
+        batch: pictures that go through the network together.
+        model: the network of a safetensors file, where it is your own code.
+        json: print JSON.
+        csv: print CSV.
+    """
+    from ..deploy.formats import load
+    from ..deploy.predict import predict as run
+    from ..report.predictions import show
+
+    if json and csv:
+        raise InputError("--json and --csv exclude each other: choose one.")
+    loaded = load(Path(file), model)
+    show(run(loaded, images, top, batch), "json" if json else "csv" if csv else "table")

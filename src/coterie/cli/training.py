@@ -1,0 +1,73 @@
+"""Commands that train and judge: demo, train, evaluate."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from .calling import print_json
+
+if TYPE_CHECKING:
+    from ..config.options import Data  # read by jsonargparse too: with it every data set is known by name
+
+
+def demo(out: str = "coterie-demo", seeds: int = 3) -> None:
+    """Show the whole story on handwritten digits: a network alone, and the same network with peers.
+
+    Args:
+        out: the directory to write to.
+        seeds: how many times each of the two is trained.
+    """
+    from . import demo as story
+
+    story.run(Path(out), seeds)
+
+
+def train(arguments: list[str]) -> None:
+    """Train; the same command again continues."""
+    from ..config import options
+    from ..config.parsing import parse
+    from ..training.loop import train as run
+
+    parser = options.parser()
+    parser.add_argument("--out", type=str, help="the run directory (required).")
+    config = parse(parser, arguments)
+    if config.out is None:
+        raise InputError("--out is missing: name the directory for this run.")
+    made = options.from_namespace(parser, config)
+    run(made, Path(config.out), made.method_class.__name__)
+    if os.environ.get("RANK", "0") == "0":  # torchrun starts many
+        print(f"{config.out}: trained; `coterie evaluate {shlex.quote(config.out)}` shows every predictor.")
+
+
+def evaluate(
+    run: str, data: Data | None = None, calibrate: bool = False, costs: bool = False, json: bool = False
+) -> None:
+    """Every predictor of a run: errors, likelihood, calibration, costs.
+
+    Args:
+        run: the run directory.
+        data: another data set with the same classes to test on, instead of the run's own.
+        calibrate: fit a temperature on the run's held-out images (else on half of the test images).
+        costs: measure size and speed of plain network, student and ensemble; kept in the run's costs.json.
+        json: print JSON.
+    """
+    from ..deploy.latency import of_run as costs_of_run
+    from ..metrics.evaluate import of_run
+    from ..report.tables import print_calibrations, print_costs, print_per_class, print_predictors
+
+    result = of_run(Path(run), data, calibrate)
+    if costs:
+        result["costs"] = costs_of_run(Path(run))
+    if json:
+        print_json(result)
+        return
+    print_predictors(result)
+    print_per_class(result)
+    if calibrate:
+        print_calibrations(result)
+    if costs:
+        print_costs(result["costs"])

@@ -1,0 +1,1 @@
+"""Configuration: options become a recipe."""

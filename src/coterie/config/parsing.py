@@ -1,0 +1,160 @@
+"""Command-line arguments: jsonargparse's parsing, with one clear sentence where it fails."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+from jsonargparse import ArgumentParser, Namespace
+
+from ..errors import InputError, unknown
+
+
+def parse(parser: ArgumentParser, arguments: list[str], defaults: bool = True) -> Namespace:
+    """Parse, or raise an InputError. `--some-option` is `--some_option`; a bare switch means true."""
+    try:
+        return parser.parse_args(_normalise(parser, arguments), defaults=defaults)
+    except (argparse.ArgumentError, TypeError, ValueError) as error:
+        raise _explain(parser, str(error)) from None
+
+
+def add_command(parser: ArgumentParser, command: Callable[..., None]) -> None:
+    """The arguments of a command from its signature; a list takes several words, `--output` is also `-o`."""
+    parser.add_function_arguments(command, as_positional=True)
+    for action in parser._actions:
+        if not action.option_strings and getattr(action, "_typehint", None) == list[str]:
+            action.nargs, action.metavar = "+", action.dest.upper()
+            action._typehint = str  # type: ignore[attr-defined]  # of each word
+        if action.dest == "output":
+            action.option_strings = ["-o", *action.option_strings]
+            parser._option_string_actions["-o"] = action
+
+
+def parse_object(parser: ArgumentParser, options: dict[str, Any], defaults: bool = True) -> Namespace:
+    """The same for plain values, as a YAML file holds them."""
+    try:
+        return parser.parse_object(options, defaults=defaults)
+    except (argparse.ArgumentError, TypeError, ValueError) as error:
+        raise _explain(parser, str(error)) from None
+
+
+def _normalise(parser: ArgumentParser, arguments: list[str]) -> list[str]:
+    switches, found = _switches(parser), list[str]()
+    for i, argument in enumerate(arguments):
+        if argument.startswith("--"):
+            name, equals, value = argument.partition("=")
+            argument = name.replace("-", "_").replace("__", "--", 1) + equals + value
+            following = arguments[i + 1] if i + 1 < len(arguments) else "--"
+            if argument in switches and following.lower() not in switches[argument]:
+                argument += "=true"
+        if argument.startswith("--method="):
+            argument = "--method=" + full_name(argument.removeprefix("--method="))
+        elif found and found[-1] == "--method":
+            argument = full_name(argument)
+        found.append(argument)
+    return found
+
+
+def _switches(parser: ArgumentParser) -> dict[str, set[str]]:
+    """The options that mean true where they stand alone, with the words that may follow them."""
+    found: dict[str, set[str]] = {}
+    for action in parser._actions:
+        kind = getattr(action, "_typehint", None)
+        kinds = get_args(kind) or (kind,)
+        if bool in kinds:  # perhaps beside a Literal
+            words = {"true", "false", "yes", "no", *(word for k in kinds for word in get_args(k))}
+            found |= dict.fromkeys(action.option_strings, words)
+    return found
+
+
+def full_name(method: str) -> str:
+    """`coterie.PCL` for `PCL`: torch.export leaves classes with the same short names in the process."""
+    from ..methods import available
+
+    return f"coterie.{method}" if method in available() else method
+
+
+def import_class(path: str) -> Any:
+    """The class of a dotted path, as jsonargparse writes it."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def _explain(parser: ArgumentParser, message: str) -> InputError:
+    """jsonargparse's message as one sentence that says what to do."""
+    keys = re.findall(r'[Pp]arser key "([^"]+)"', message)
+    option = "--" + ".".join(keys)
+    options = sorted({f for a in parser._actions for f in a.option_strings if f.startswith("--")})
+    if match := re.search(r"unrecognized arguments: (-\S+)", message):
+        return unknown("option", match[1].partition("=")[0], options)
+    if match := re.search(r"unrecognized arguments: (\S+)", message):
+        return InputError(f"'{match[1]}' belongs to no option: see --help.")
+    if match := re.search(r"argument (\S+): expected one argument", message):
+        return InputError(f"{match[1]} needs a value.")
+    if match := re.search(r"Expected a dot import path string: (\S+)", message):
+        return unknown(keys[0], match[1], _known(parser, keys[0]))
+    if match := re.search(r"Option '([^']+)' is not accepted", message):
+        path = re.search(r"class_path='?\\?'?([\w.]+)|class_path '([\w.]+)'", message)
+        accepted = [f"{option}.{name}" for name in _accepted(path[1] or path[2])] if path else options
+        return unknown("option", f"{option}.{match[1]}" if path else f"--{match[1]}", accepted)
+    if match := re.search(r"arguments are required: ([\w, ]+)(?:\. Got value|\n)", message):  # of a class
+        missing = ", ".join(f"{option}.{name}" for name in match[1].split(", "))
+        return InputError(f"{missing} is missing: `{option}.help NAME` says what it is.")
+    if "Unexpected config" in message:
+        return InputError("--config names a file that holds no options: it wants lines such as `epochs: 30`.")
+    if match := re.search(r"(?:required: |[Kk]ey \"?)([\w.]+)\"?(?: is required|$)", message):
+        return InputError(f"{match[1]} is missing: see --help.")
+    others = re.findall(r"Import path.* does not correspond to a subclass of (\w+)", message)
+    if others and len(others) == max(1, len(re.findall(r"^ +- ", message, re.M))):  # all types that were tried
+        named = re.search(r"Given value: (\S+)|Import path (\S+) does", message)
+        name = (named[1] or named[2]) if named else "what was named"
+        return InputError(f"{option}: {name} is not a subclass of {' or '.join(others)}.")
+    if match := re.search(r"File does not exist: '?([^'\n]+)", message):
+        return InputError(f"{option}: there is no file {Path(match[1]).name}.")
+    if "Expected a" in message and (
+        given := re.search(r"[Gg](?:ot|iven) value: ([^\n]*?)(?:\. Got value|\n|$)", message)
+    ):
+        wanted = dict.fromkeys(
+            _plain(kind) for kind in re.findall(r"Expected an? ([^\n]*?)(?:\. Got|\n|$)", message)
+        )
+        return InputError(f"{option} expects {' or '.join(w for w in wanted if w)}, not '{given[1]}'.")
+    if match := re.search(r"(No module named '[^']+'|module '[^']+' has no attribute '[^']+')", message):
+        return InputError(f"{option} cannot be imported: {match[1]}.")
+    if match := re.search(r"Expected '([^']+)' to be a subclass of <class '(\w+)'", message):
+        return InputError(f"{option}: {match[1]} is not a {match[2]}.")
+    return InputError(f"{option.removesuffix('--')} {' '.join(message.split())}".strip())
+
+
+def _plain(kind: str) -> str:
+    """A type as a person would say it."""
+    names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "NoneType": ""}
+    names |= {"Sequence": "a list such as [a, b]", "dict": "a mapping such as '{a: 1}'"}
+    if match := re.fullmatch(r"<class '(?:\w+\.)*(\w+)'>", kind):
+        return names.get(match[1], match[1])
+    if match := re.fullmatch(r"(?:typing\.)?Literal\[(.*)\]", kind):
+        return "one of " + match[1].replace("'", "")
+    return kind
+
+
+def _known(parser: ArgumentParser, key: str) -> list[str]:
+    """The short names that an option for a class takes."""
+    from jsonargparse._typehints import get_all_subclass_paths
+
+    action: Any = next(a for a in parser._actions if a.dest == key)
+    paths = [p for p in get_all_subclass_paths(action._typehint) if not p.startswith("torch.utils.data")]
+    bases = ("Method", "Data", "InMemory", "Loaded", "Cifar", "Schedule", "LRScheduler")
+    return sorted(name for name in (path.rpartition(".")[2] for path in paths) if name not in bases)
+
+
+def _accepted(class_path: str) -> list[str]:
+    import inspect
+
+    parameters: list[str] = []
+    for cls in inspect.getmro(import_class(class_path)):
+        if "__init__" in vars(cls) and cls is not object:
+            parameters += [p for p in inspect.signature(cls).parameters if p not in ("net", "options", "kwargs")]
+    return parameters

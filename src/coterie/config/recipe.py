@@ -1,0 +1,291 @@
+"""Recipe: everything that determines a run, and the objects it builds."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from .. import data as data_sets
+from .. import methods, models
+from ..data.class_weights import read_class_weights
+from ..data.mix import Mix
+from ..data.wrapped import AnyData
+from ..errors import InputError
+from ..methods import Method
+from ..methods.losses import CrossEntropy
+from ..methods.pcl import PCL
+from ..peers.cuts import default_cut
+from ..peers.init import start_equal, stay_equal
+from ..peers.net import PeerNet
+from ..runs.tracking import Name as TrackerName
+from ..training.precision import Format
+from .schedule import Schedule, Steps
+
+# Imported so that the command line knows every method and data set by its short name.
+METHODS, DATA_SETS = methods.available(), data_sets.available()
+
+FREE = {"device", "compile", "accumulate", "checkpoint_every", "track", "data.root", "data.workers"}
+"""Options that say how and where a run is computed, not what: they may change when it is continued."""
+
+
+@dataclass
+class Recipe:
+    """A run: who trains what on which data, and for how long. Its schedule is stated in fractions.
+
+    Args:
+        method: how the peers train each other; see `coterie methods`.
+        model: the network; see `coterie models`.
+        data: the data set.
+        peers: how many peers; methods that train a single network have one. For whole networks also the names
+            of their models, 'resnet32,resnet20', in place of --model; the first one is deployed.
+        cut: the module where the branches begin, or 'none' for whole networks; by default the network's own.
+        epochs: passes over the training images.
+        evaluate_every: epochs between evaluations; each writes a record of the epochs since the last one.
+        batch: images per step.
+        optimizer: any torch optimiser.
+        schedule: the learning rate's course: Steps, Cosine, or any torch scheduler, stepped per epoch.
+        warmup: fraction of the training with a linearly rising learning rate.
+        mix: combine images with each other: CutMix or MixUp.
+        label_smoothing: the part of each target of the cross-entropies that is spread evenly over all classes.
+        class_weights: weights of the classes in the cross-entropies: 'balanced' (n / (C n_c)), a list, or a file
+            of numbers.
+        ramp_up: fraction of the training over which distillation weights rise (80 of 300 epochs); a method's
+            own `ramp_up`, in epochs, overrides it.
+        ema_horizon: fraction of the training that weight averages look back (1,000 of 117,300 steps); a
+            method's own `beta` overrides it.
+        ema: keep and report averaged weights for any method.
+        model_options: further options of the network.
+        init: a safetensors file of weights that every peer starts from (fine-tuning); layers for other classes
+            start anew.
+        branch_noise: start all peers from the same weights, with noise added to the branches of all but the
+            first, in standard deviations of each weight tensor.
+        checkpoint_activations: recompute the trunk in the backward pass, for less memory.
+        seed: of weights, order and augmentation; also of the images, with --data.limit_seed seed.
+        device: where to train; 'auto' takes a GPU if there is one.
+        precision: what the forward pass computes in; weights stay float32.
+        compile: run the peers as one graph of torch.compile; 'reduce-overhead' also records CUDA graphs, for small
+            networks on a GPU.
+        accumulate: compute a batch in this many parts, for less memory.
+        clip_norm: the largest norm of all gradients together.
+        decay_norm_and_bias: weight decay also for biases and normalisation layers, as the paper has it.
+        sync_batch_norm: batch-norm sees the batches of all processes as one; needs GPUs.
+        checkpoint_every: save within an epoch after this time, such as 30s, 10min or 1h; every epoch's end is
+            saved as well, as long as that costs under one per cent of the time.
+        track: send the records on to this tracker too.
+    """
+
+    method: Callable[[PeerNet], Method] = PCL
+    model: str = "resnet32"
+    data: AnyData = field(default_factory=DATA_SETS["digits"])
+    peers: int | str = 3
+    cut: str | None = None
+    epochs: int = 300
+    evaluate_every: int = 1
+    batch: int = 128
+    optimizer: Callable[[Iterable[Any]], Optimizer] = SGD
+    schedule: Schedule | Callable[[Optimizer], LRScheduler] = field(default_factory=Steps)
+    warmup: float = 0.0
+    mix: Mix | None = None
+    label_smoothing: float = 0.0
+    class_weights: list[float] | str | None = None
+    ramp_up: float = 80 / 300
+    ema_horizon: float = 1000 / 117300
+    ema: bool = False
+    model_options: dict[str, Any] = field(default_factory=dict)
+    init: str | None = None
+    branch_noise: float = 0.0
+    checkpoint_activations: bool = False
+    seed: int = 0
+    device: str = "auto"
+    precision: Format = "32"
+    compile: bool | Literal["reduce-overhead"] = False
+    accumulate: int = 1
+    clip_norm: float | None = None
+    decay_norm_and_bias: bool = True
+    sync_batch_norm: bool = False
+    checkpoint_every: str = "10min"
+    track: TrackerName | None = None
+
+    def __post_init__(self) -> None:
+        self.config: dict[str, Any] = {}
+        self.resolved: dict[str, Any] = {}
+        """What `build` worked out from fractions, words and files; recorded beside the options, not among them."""
+        self.method_class: type[Method] = PCL
+        self.method_options: dict[str, Any] = {}
+        self.models = [self.model]
+        if isinstance(self.peers, str):
+            self.models = [name.strip() for name in self.peers.split(",")]
+            self.model = self.models[0]
+        counts = ["epochs", "evaluate_every", "batch", "accumulate"]
+        for name in [*counts, "peers"] if isinstance(self.peers, int) else counts:
+            if getattr(self, name) < 1:
+                raise InputError(f"--{name} must be at least 1, not {getattr(self, name)}.")
+        if not 0 <= self.seed < 2**63:
+            raise InputError(f"--seed must be from 0 to 2^63 - 1, not {self.seed}.")
+        if self.branch_noise < 0:
+            raise InputError(f"--branch_noise must not be negative, not {self.branch_noise}.")
+        for name in ("warmup", "ramp_up", "ema_horizon"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(
+                    f"--{name} is a fraction of the training, from 0 to 1, not {getattr(self, name)}."
+                )
+        if not 0 <= self.label_smoothing < 1:
+            raise InputError(f"--label_smoothing must be from 0 to below 1, not {self.label_smoothing}.")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise InputError(f"--clip-norm must be greater than 0, not {self.clip_norm}.")
+        if self.sync_batch_norm and self.accumulate > 1:
+            raise InputError("--sync-batch-norm looks at the whole batch at once: leave out --accumulate.")
+        self.checkpoint_seconds = _seconds(self.checkpoint_every)
+        self.data.resolve_seed(self.seed)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(batches(self.data.train_size, self.batch))
+
+    def build(self, fresh: bool = True) -> Method:
+        """Load the data and make the method with its peers; what depended on the data is now in `config`.
+
+        For weights that are restored from a checkpoint anyway, `fresh=False` asks for no starting weights.
+        """
+        if not hasattr(self.data, "labels"):  # it may have been loaded for another run
+            self.data.load()
+        if self.batch > self.data.train_size:
+            raise InputError(
+                f"A batch of {self.batch} is larger than the {self.data.train_size} training images: "
+                "lower --batch."
+            )
+        torch.manual_seed(self.seed)
+        net = self._net(fresh)
+        steps = self.epochs * self.steps_per_epoch
+        beta = 1.0 - 1.0 / max(1.0, self.ema_horizon * steps)
+        options = self.method_options
+        if not options.get("temperature", 1.0) > 0:
+            raise InputError(f"--method.temperature must be greater than 0, not {options['temperature']}.")
+        scheduled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
+        scheduled = {name: value for name, value in scheduled.items() if name in options and options[name] is None}
+        method = self.method(net, **scheduled)
+        self.resolved = {f"method.{name}": value for name, value in scheduled.items()}
+        self._check_mixing(method)
+        weights = read_class_weights(self.class_weights, self.data)
+        if weights is not None:
+            self.resolved["class_weights"] = weights
+        method.cross_entropy = CrossEntropy(self.label_smoothing, weights)
+        if fresh and stay_equal(method, self.data):
+            raise InputError(
+                f"Peers that start from the same weights and see the same views would stay equal: "
+                f"{self.method_class.__name__} needs --branch_noise, such as 0.05."
+            )
+        if self.ema and method.mean is None:
+            given = options.get("beta")
+            method.keep_mean(beta if given is None else given)
+        return method
+
+    def _check_mixing(self, method: Method) -> None:
+        if self.mix is None:
+            return
+        if not method.soft_targets:
+            name = self.method_class.__name__
+            raise InputError(f"{name} compares classes and cannot train on mixed images: leave out --mix.")
+        if min(self.batch, self.data.train_size) < 2:
+            name = type(self.mix).__name__
+            raise InputError(f"--mix {name} needs at least two images in a batch: raise --batch.")
+
+    def build_optimizer(self, method: Method) -> Optimizer:
+        """The optimiser of all that is trained."""
+        trained = [p for p in method.parameters() if p.requires_grad]
+        groups: list[dict[str, Any]] = [{"params": trained}]
+        if not self.decay_norm_and_bias:
+            groups = [
+                {"params": [p for p in trained if p.dim() > 1]},
+                {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
+            ]
+        try:
+            made = self.optimizer([group for group in groups if group["params"]])
+        except (TypeError, ValueError) as error:
+            raise InputError(f"--optimizer: {error}.") from None
+        closure = inspect.signature(made.step).parameters.get("closure")
+        if closure is not None and closure.default is closure.empty:
+            raise InputError(
+                f"{type(made).__name__} wants the loss more than once a step: take another --optimizer."
+            )
+        return made
+
+    def torch_device(self) -> torch.device:
+        """Where to train; refused if there is no such device here."""
+        automatic = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            device = torch.device(automatic if self.device == "auto" else self.device)
+            there = torch.get_device_module(device).device_count()
+        except (AttributeError, RuntimeError):
+            there = 0
+        if not there or (device.index or 0) >= there:
+            raise InputError(f"There is no device '{self.device}' here: --device auto takes what there is.")
+        return device
+
+    def _net(self, fresh: bool) -> PeerNet:
+        channels, *size = self.data.shape
+        classes, options = len(self.data.classes), self.model_options
+        makes = [
+            models.factory(name, classes, channels, options, (size[0], size[1]), fresh) for name in self.models
+        ]
+        net = self._made_into_peers(makes, torch.randn(2, *self.data.shape))
+        if net.num_classes != classes:
+            raise InputError(
+                f"{self.model} gives {net.num_classes} classes, but the data has {classes}: "
+                "let its factory take num_classes."
+            )
+        odd = [k for peer in net.peers for k, v in peer.state_dict().items() if not isinstance(v, torch.Tensor)]
+        if odd:
+            raise InputError(
+                f"{self.model} keeps '{odd[0]}' among its weights, which is no tensor, so that no safetensors "
+                "file can hold it: take it out of its state_dict."
+            )
+        asked = self.init is not None or self.model_options.get("pretrained") or self.branch_noise
+        if fresh and asked and len(self.models) > 1:
+            raise InputError(
+                "Peers of different models cannot start from the same weights: leave out --init, pretrained and "
+                "--branch_noise."
+            )
+        if fresh and asked:
+            start_equal(net, Path(self.init) if self.init is not None else None, self.branch_noise)
+        return net
+
+    def _made_into_peers(self, makes: list[Callable[[], torch.nn.Module]], example: torch.Tensor) -> PeerNet:
+        trains = self.method_class.trains
+        kinds = {"one network": "a single network", "branches": "branches of one network"}
+        what = f"{self.method_class.__name__} trains {kinds.get(trains, 'whole networks')}"
+        if trains != "branches" and self.cut not in (None, "none"):
+            raise InputError(f"{what}, so there is nothing to cut: leave out --cut.")
+        if isinstance(self.peers, int):
+            peers, cut = 1 if trains == "one network" else self.peers, None
+            if trains == "branches" and self.cut != "none":
+                cut = self.cut or default_cut(makes[0](), example)
+            return PeerNet(makes[0], peers, cut, example, checkpoint_activations=self.checkpoint_activations)
+        if trains != "networks":
+            raise InputError(
+                f"--peers names models, but {what}: give --peers a number and name the model with --model."
+            )
+        return PeerNet(makes, example=example)
+
+
+def _seconds(duration: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h)", duration)
+    if match is None:
+        raise InputError(f"--checkpoint-every is a time such as 30s, 10min or 1h, not '{duration}'.")
+    return float(match[1]) * {"s": 1, "min": 60, "h": 3600}[match[2]]
+
+
+def batches(size: int, batch: int) -> list[slice]:
+    """An epoch as slices; a last image alone joins the batch before it, for batch-norm needs two."""
+    starts = list(range(0, size, batch))
+    if len(starts) > 1 and size - starts[-1] == 1:
+        starts.pop()
+    return [slice(a, b) for a, b in zip(starts, [*starts[1:], size], strict=True)]

@@ -1,0 +1,94 @@
+"""Job: one training with one seed. What it is called says what it is, so another option is another run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..methods import Method, available
+from ..paper.protocols import Options
+
+
+@dataclass(frozen=True)
+class Job:
+    """Options of `coterie train`, a seed, and the run that must be finished before: KD's teacher."""
+
+    options: Options
+    seed: int
+    needs: Job | None = None
+
+    @cached_property
+    def name(self) -> str:
+        """The run's directory. Where the data lies is no part of it: that may change."""
+        told = {**self.options, "teacher": self.needs.name if self.needs else None}
+        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:8]
+        return f"{self.options['method']}-{self.options['model']}-{self.options['data']}-{digest}-s{self.seed}"
+
+    @property
+    def epochs(self) -> int:
+        return int(self.options["epochs"])
+
+    @property
+    def evaluated(self) -> list[int]:
+        """The epochs, from 0, after which it writes a record."""
+        every = int(self.options.get("evaluate_every", 1))
+        return [*range(every - 1, self.epochs - 1, every), self.epochs - 1]
+
+    @property
+    def peers(self) -> int:
+        return int(self.options.get("peers", 3))
+
+    @property
+    def method(self) -> type[Method]:
+        return available()[self.options["method"]]
+
+    @property
+    def method_options(self) -> Options:
+        """The options of the method itself, by their names there."""
+        own = "method."
+        return {key.removeprefix(own): value for key, value in self.options.items() if key.startswith(own)}
+
+    @property
+    def share(self) -> float:
+        """The part of the network's work in each branch: a third at the paper's cuts, all of it without a cut."""
+        return 1.0 if self.options.get("cut") == "none" else 1 / 3
+
+    def flags(self, data_root: str = "") -> list[str]:
+        """The options as `coterie train` takes them; a class comes before its own options."""
+        told = {**self.options, "seed": self.seed}
+        if self.needs is not None:
+            told["method.teacher"] = self.needs.name
+        if data_root:
+            told["data.root"] = data_root
+        return [
+            part for key in sorted(told, key=lambda key: "." in key) for part in (f"--{key}", _text(told[key]))
+        ]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def distinct(jobs: Iterable[Job]) -> list[Job]:
+    """Each run once, its teacher before it."""
+    found: dict[str, Job] = {}
+    for job in jobs:
+        if job.needs is not None:
+            found.setdefault(job.needs.name, job.needs)
+        found.setdefault(job.name, job)
+    return list(found.values())
+
+
+def shard(jobs: list[Job], part: int, parts: int) -> list[Job]:
+    """Every `parts`-th of the jobs from number `part` (1, 2, ...) on; a run stays with its teacher."""
+    families = list(dict.fromkeys((job.needs or job).name for job in jobs))
+    mine = set(families[part - 1 :: parts])
+    return [job for job in jobs if (job.needs or job).name in mine]
+
+
+def cost(job: Job, teacher_size: float = 1.0) -> float:
+    """A step in steps of the plain network, a teacher's work given in that of the network."""
+    return job.method.step_cost(job.peers, job.share, job.method_options, teacher_size)

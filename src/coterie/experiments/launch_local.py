@@ -1,0 +1,136 @@
+"""One job becomes a run: by a `coterie train` process that goes on where an earlier one stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+from ..errors import InputError
+from ..runs.reader import ASIDE
+from ..training.checkpoint import Checkpoints
+from .job import Job
+from .state import failure_file, log_file, state
+
+STOPPED = 75
+"""Exit code of `coterie train`: a signal stopped it, and it was saved."""
+
+
+class Interrupted(Exception):
+    """The runner was asked to stop."""
+
+
+def execute(
+    out: Path,
+    job: Job,
+    weights: bool,
+    root: str,
+    environment: Mapping[str, str],
+    stop: Event | None = None,
+) -> str | None:
+    """Train a job to its end, if it is not there yet; with `weights` its network must be there too.
+
+    Returns why it failed, or None. A run that another process trains is waited for. A damaged one, or one whose
+    checkpoints are, is moved beside `out`, never deleted, and done anew. Whatever else `coterie train` refuses,
+    such as data that is not there, is no reason to give up what was trained.
+    """
+    stop = stop or Event()
+    with _claimed(out, job, stop) as claim:
+        found = state(out, job, weights)
+        if found.kind == "done":
+            return None
+        damage = found.note if found.kind == "damaged" else _unreadable(out / job.name, found.kind)
+        if damage:
+            _aside(out, job, damage)
+        failure_file(out, job).unlink(missing_ok=True)
+        code = _train(out, job, root, environment, claim, stop)
+        if state(out, job).kind == "done":
+            return None
+        reason = f"killed by signal {-code}" if code < 0 else _last_line(out, job) or f"exit code {code}"
+        if code not in (STOPPED, 128 + signal.SIGINT):
+            failure_file(out, job).write_text(reason + "\n")
+        return reason
+
+
+@contextmanager
+def _claimed(out: Path, job: Job, stop: Event) -> Iterator[int]:
+    """Hold a job's lock. The training process inherits it, so it outlives a runner that was killed."""
+    descriptor = os.open(out / "logs" / f"{job.name}.lock", os.O_CREAT | os.O_RDWR)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if stop.wait(0.5):
+                    raise Interrupted from None
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _train(out: Path, job: Job, root: str, environment: Mapping[str, str], claim: int, stop: Event) -> int:
+    """Run the command in `out`, so that what it stores names no place outside; returns its exit code."""
+    command = [sys.executable, "-m", "coterie", "train", *job.flags(root), "--out", job.name]
+    variables = {**os.environ, **environment}
+    if paths := variables.get("PYTHONPATH"):
+        variables["PYTHONPATH"] = os.pathsep.join(str(Path(p).resolve()) for p in paths.split(os.pathsep) if p)
+    with log_file(out, job).open("a") as log:
+        log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} coterie {' '.join(command[3:])}\n")
+        log.flush()
+        process = subprocess.Popen(
+            command,
+            cwd=out,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(claim,),
+            start_new_session=True,  # Ctrl-C reaches the runner alone, which asks each run to save and stop
+        )
+        try:
+            while process.poll() is None:
+                if stop.wait(0.1):
+                    raise Interrupted
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    return process.returncode
+
+
+def _unreadable(path: Path, kind: str) -> str:
+    """Why `coterie train` could not go on with a partial run, or nothing."""
+    if kind != "partial":
+        return ""
+    try:
+        saved = Checkpoints(path).load()
+    except InputError:
+        return "no checkpoint of it can be read"
+    metrics = path / "metrics.jsonl"
+    written = metrics.stat().st_size if metrics.is_file() else 0
+    return "its metrics.jsonl is shorter than at its checkpoint" if saved and written < saved["metrics"] else ""
+
+
+def _aside(out: Path, job: Job, reason: str) -> None:
+    """Move a run's directory out of the way, to a new name beside `out`."""
+    beside = out.resolve().with_name(out.resolve().name + ASIDE)
+    beside.mkdir(exist_ok=True)
+    number = 1
+    while (target := beside / f"{job.name}-{number}").exists():
+        number += 1
+    shutil.move(out / job.name, target)  # also where `out` is a file system of its own
+    print(f"{job.name} cannot be continued ({reason}): moved to {target}, done anew.", file=sys.stderr, flush=True)
+
+
+def _last_line(out: Path, job: Job) -> str:
+    lines = log_file(out, job).read_text(errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("coterie: ") if lines else ""

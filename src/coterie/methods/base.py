@@ -1,0 +1,235 @@
+"""The contract every method keeps, and what all of them have in common."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..data import Data
+from ..data.targets import checked_targets
+from ..errors import InputError
+from ..peers.ema import MeanPeers
+from ..peers.net import PeerNet, Peers, standalone
+from .losses import CrossEntropy
+
+Views = Sequence[Tensor]
+
+
+class Method(nn.Module, ABC):
+    """Peers, and the losses that train them.
+
+    A subclass writes `forward`; where it has an ensemble it writes `ensemble` too. Its typed `__init__` is its
+    configuration: the command line and the YAML files read it from there.
+    """
+
+    trains: ClassVar[Literal["one network", "branches", "networks"]] = "branches"
+    """What its peers are: a single network, branches on a shared trunk, or whole networks."""
+
+    least_peers: ClassVar[int] = 1
+
+    couples_batch: ClassVar[bool] = False
+    """Whether a term compares images of a batch with each other, so that a batch must not be cut up."""
+
+    soft_targets: ClassVar[bool] = True
+    """Whether targets may be probabilities: after mixing, for example."""
+
+    def __init__(self, net: PeerNet) -> None:
+        super().__init__()
+        if net.size < self.least_peers:
+            raise InputError(f"{type(self).__name__} needs at least {self.least_peers} peers, not {net.size}.")
+        self.net = net
+        self.views = 1
+        """How many views of each image it takes: 1, or one per peer. Any other number is refused."""
+        self.cross_entropy = CrossEntropy()
+        """Computes the cross-entropy terms; replace it for label smoothing or class weights."""
+        self._read_targets = False
+        self.mean: MeanPeers | None = None
+        self.deploys_mean = False
+
+    def prepare(self) -> None:
+        """Called once before training: to read, or refuse, what nothing but training needs."""
+
+    def __call__(self, views: Tensor | Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
+        """Compute the weighted terms of the objective and their sum, `loss`.
+
+        Args:
+            views: as many augmented batches of the same images as `self.views` says; for one, also a tensor.
+            targets: class numbers (B,), or probabilities (B, C).
+            epoch: epochs trained so far; it may be a fraction.
+        """
+        batches = [views] if isinstance(views, Tensor) else list(views)
+        if len(batches) != self.views:
+            raise InputError(self._wrong_views(len(batches)))
+        terms: dict[str, Tensor] = super().__call__(batches, self._checked(targets, len(batches[0])), epoch)
+        return terms
+
+    @abstractmethod
+    def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
+        """The weighted terms of the objective and their sum, `loss`; `views` is always a list of `self.views`."""
+
+    def _wrong_views(self, count: int) -> str:
+        name = type(self).__name__
+        if self.views == 1:
+            return f"{name} takes one view of each image, not {count}: pass one augmented batch, such as views[0]."
+        return (
+            f"{name} takes {self.views} views of each image, not {count}: pass a list of {self.views} batches of "
+            "the same images, each augmented anew."
+        )
+
+    def _checked(self, targets: Tensor, batch: int) -> Tensor:
+        if targets.dim() == 2 and not self.soft_targets:
+            raise InputError(
+                f"{type(self).__name__} compares classes: its targets must be class numbers, not probabilities."
+            )
+        # Reading values waits for a GPU: on one, only the first probabilities are read.
+        read = targets.dim() == 2 and (targets.is_cpu or not (self._read_targets or targets.is_meta))
+        self._read_targets |= read
+        return checked_targets(targets, batch, self.net.num_classes, read)
+
+    def ensemble(self, peers: Peers) -> Tensor | None:
+        """The ensemble's logits (B, C) from what its peers computed; None without an ensemble."""
+        return None
+
+    def after_step(self) -> None:
+        """To be called after every optimiser step that was taken: moves the averages."""
+        if self.mean is not None:
+            self.mean.update(self)
+
+    def compile(self, **options: Any) -> None:
+        """Run the peers, and their averages, as graphs made by `torch.compile`, whose options are taken."""
+        for _, method in self._kinds():
+            method.net.compile_peers(**options)
+
+    def keep_mean(self, beta: float, batch_norm: Literal["own", "average"] = "average") -> None:
+        """Average the weights of the peers and of everything trained beside them from now on."""
+        self.mean = MeanPeers(self, beta, batch_norm)
+
+    @property
+    def deployed(self) -> str:
+        """The name of the predictor that `deploy` returns."""
+        return "mean1" if self.deploys_mean else "peer1"
+
+    def deploy(self) -> nn.Module:
+        """The network to ship: the user's own class and keys, in evaluation mode, a copy of its own."""
+        network = standalone(self.predictors()[self.deployed])
+        for mine, trained in zip(network.parameters(), self.net.peers[0].parameters(), strict=True):
+            mine.requires_grad_(trained.requires_grad)
+        return network
+
+    def predictors(self) -> dict[str, nn.Module]:
+        """Every network that can be evaluated or deployed, each from images to logits."""
+        found: dict[str, nn.Module] = {f"peer{j}": peer for j, peer in enumerate(self.net.peers, 1)}
+        if self.mean_method is not None:
+            found |= {f"mean{j}": peer for j, peer in enumerate(self.mean_method.net.peers, 1)}
+        if self.has_ensemble:
+            found |= {self._ensemble_name(kind): Ensemble(method) for kind, method in self._kinds()}
+        return found
+
+    def logits(self, images: Tensor) -> dict[str, Tensor]:
+        """What every predictor says to a batch, each trunk run once: `predictors` for evaluation."""
+        found: dict[str, Tensor] = {}
+        for kind, method in self._kinds():
+            peers = method.net(images)
+            name = "peer" if kind == "raw" else "mean"
+            found |= {f"{name}{j}": z for j, z in enumerate(peers.logits, 1)}
+            ensemble = method.ensemble(peers)
+            if ensemble is not None:
+                found[self._ensemble_name(kind)] = ensemble
+        return found
+
+    @property
+    def has_ensemble(self) -> bool:
+        return type(self).ensemble is not Method.ensemble
+
+    @property
+    def mean_method(self) -> Method | None:
+        """This method with averaged weights, if they are kept."""
+        average = self.mean.average if self.mean is not None else None
+        return average if isinstance(average, Method) else None
+
+    def _kinds(self) -> list[tuple[str, Method]]:
+        kinds = {"raw": self, "mean": self.mean_method}
+        return [(kind, method) for kind, method in kinds.items() if method is not None]
+
+    def _ensemble_name(self, kind: str) -> str:
+        """`ensemble` is the one to deploy; the other of raw and averaged weights carries its kind."""
+        return "ensemble" if (kind == "mean") == self.deploys_mean else f"{kind}_ensemble"
+
+    @classmethod
+    def step_cost(
+        cls, peers: int, share: float, options: Mapping[str, object] = {}, teacher_size: float = 1.0
+    ) -> float:
+        """Give the multiply-adds of a training step in steps of the plain network.
+
+        A backward pass counts two forward passes. Override this where a step is more than a forward and a backward
+        pass of the peers on one view.
+
+        Args:
+            peers: how many there are.
+            share: the part of the network's work that each peer does for itself; 1 where nothing is shared.
+            options: of its `__init__`, as far as they are given.
+            teacher_size: the work of a trained teacher in that of the network, for methods that have one.
+        """
+        return cls.forward_cost(peers, share)
+
+    @classmethod
+    def forward_cost(cls, peers: int, share: float) -> float:
+        """Give the cost of all peers on one view in forward passes of the plain network."""
+        if cls.trains == "branches":
+            return 1 - share + peers * share
+        return 1.0 if cls.trains == "one network" else float(peers)
+
+    @classmethod
+    def evaluation_cost(
+        cls, peers: int, share: float, options: Mapping[str, object] = {}, ema: bool = False
+    ) -> float:
+        """Give the cost of evaluating every predictor in forward passes of the plain network.
+
+        The peers run once, and once more with averaged weights if these are kept, by the method or for `ema`.
+        """
+        return cls.forward_cost(peers, share) * (2 if ema or cls.averages_weights(options) else 1)
+
+    @classmethod
+    def averages_weights(cls, options: Mapping[str, object] = {}) -> bool:
+        """Tell whether the method itself keeps averaged weights with these options."""
+        return False
+
+    @classmethod
+    def option(cls, options: Mapping[str, object], name: str) -> Any:
+        """Give an option's value: the one that is given, else the default of `__init__`."""
+        return options[name] if name in options else inspect.signature(cls).parameters[name].default
+
+
+class Ensemble(nn.Module):
+    """All peers of a method and its ensemble head as one network from images to logits."""
+
+    def __init__(self, method: Method) -> None:
+        super().__init__()
+        bare = copy.copy(method)  # the same peers and heads, without their averages
+        bare._modules = {name: part for name, part in method._modules.items() if name != "mean"}
+        bare.mean = None
+        self.method = bare
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.method.ensemble(self.method.net(images))
+        assert logits is not None
+        return logits
+
+
+def tried(method: Method, data: Data) -> Method:
+    """A copy of a method with the gradients of one step on a few images; no trace is left in it or in chance."""
+    trial = copy.deepcopy(method).train()
+    device = next(trial.parameters()).device
+    views, labels = data.views(np.arange(min(16, data.train_size)), method.views, seed=0, epoch=0)
+    views, labels = [view.to(device) for view in views], labels.to(device)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        # At the end of any ramp-up: every term has its weight.
+        trial(views, labels, 10**6)["loss"].backward()
+    return trial

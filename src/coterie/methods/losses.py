@@ -1,0 +1,170 @@
+"""The formulas every method is written with: pure functions of logits, targets and epochs.
+
+Logits are (batch, classes), or (peers, batch, classes) for all peers at once. Targets are class numbers (batch,)
+or probabilities (batch, classes). A loss gives one value per image, (..., batch); `reduce` makes a number of
+them. Half precision is widened to float32 first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..data.targets import probabilities
+from ..errors import InputError
+
+
+def widen(values: Tensor) -> Tensor:
+    """Half precision as float32, anything wider as it is."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def _log_softmax(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    return F.log_softmax(widen(logits) / temperature, dim=-1)
+
+
+def cross_entropy(
+    logits: Tensor, targets: Tensor, class_weights: Tensor | None = None, label_smoothing: float = 0.0
+) -> Tensor:
+    """Compute -sum_c w_c y_c log softmax(z)_c of every image (Eq. 2-3): (..., B, C) -> (..., B).
+
+    y is the target, smoothed to (1 - s) y + s / C; w_c is 1 without class weights.
+    """
+    log_p = _log_softmax(logits)
+    if targets.dim() == 1 and class_weights is None and not label_smoothing:
+        index = targets.expand(logits.shape[:-1]).unsqueeze(-1)
+        return -log_p.gather(-1, index).squeeze(-1)
+    y, classes = probabilities(targets, logits.shape[-1], log_p.dtype), logits.shape[-1]
+    if label_smoothing:
+        y = (1 - label_smoothing) * y + label_smoothing / classes
+    if class_weights is not None:
+        y = y * class_weights.to(log_p)
+    return -(y * log_p).sum(-1)
+
+
+def divergence(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
+    """Compute KL(softmax(teacher/T) || softmax(student/T)) of every image (Eq. 4-5): -> (..., B).
+
+    Leading dimensions are broadcast. The gradient reaches both sides: detach the teacher where a formula stops it.
+    """
+    log_p, log_q = _log_softmax(teacher, temperature), _log_softmax(student, temperature)
+    return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
+def distil(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
+    """Compute T^2 KL(softmax(teacher/T) || softmax(student/T)) of every image: -> (..., B).
+
+    The methods of this package leave the T^2 to `reduce`, which multiplies fewer numbers.
+    """
+    return temperature**2 * divergence(teacher, student, temperature)
+
+
+def peer_divergences(teachers: Tensor, students: Tensor, temperature: float) -> Tensor:
+    """Compute divergence(teacher l, student j) of every two peers, 0 for l = j (the inner sum of Eq. 9).
+
+    Both are (m, B, C); teachers may also be (m, m, B, C), where [l, j] is what teacher l says to student j. The
+    result is (m, m, B).
+    """
+    if teachers.dim() == 3:
+        teachers = teachers.unsqueeze(1)
+    pairs = divergence(teachers, students.unsqueeze(0), temperature)
+    return pairs * (1.0 - torch.eye(len(students), device=pairs.device, dtype=pairs.dtype)).unsqueeze(-1)
+
+
+def contrast(similarities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the supervised contrast of (..., B, B) similarities, row = anchor: (..., B), and how many count.
+
+    Of an anchor: minus the mean over its positives, which are the other images of its class, of log softmax over
+    all other images. An anchor without a positive has 0 and does not count.
+    """
+    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    positive = (labels[:, None] == labels) & ~itself
+    lowest = torch.finfo(similarities.dtype).min  # and not -inf, whose gradient is NaN in a batch of one
+    log_p = _log_softmax(similarities.masked_fill(itself, lowest)).masked_fill(~positive, 0.0)
+    values = -(log_p.sum(-1) / positive.sum(1).clamp(min=1))
+    return values, positive.any(1).sum().clamp(min=1)
+
+
+def reduce(values: Tensor, count: Tensor | float | None = None, scale: float = 1.0) -> Tensor:
+    """Average values (..., B) over the images, multiply by `scale`, and sum over everything else.
+
+    `count` divides in place of the number of images: the sum of their weights, or how many count.
+    """
+    means = values.mean(-1) if count is None else values.sum(-1) / count
+    return (scale * means if scale != 1.0 else means).sum()
+
+
+class CrossEntropy(nn.Module):
+    """The cross-entropy terms of a method, reduced: of all its peers, or of its ensemble.
+
+    They agree with `torch.nn.CrossEntropyLoss`: with class numbers, a weighted mean divides by the sum of the
+    images' class weights; with probabilities, by the number of images.
+
+    Args:
+        label_smoothing: the part of each target that is spread evenly over all classes.
+        class_weights: a weight for each class.
+    """
+
+    def __init__(
+        self, label_smoothing: float = 0.0, class_weights: Sequence[float] | Tensor | None = None
+    ) -> None:
+        super().__init__()
+        if not 0 <= label_smoothing < 1:
+            raise InputError(f"label_smoothing must be from 0 to below 1, not {label_smoothing}.")
+        self.label_smoothing = label_smoothing
+        self.class_weights: Tensor | None
+        weights = None if class_weights is None else torch.as_tensor(class_weights, dtype=torch.float32)
+        if weights is not None and not ((weights >= 0) & weights.isfinite()).all():
+            raise InputError("class_weights must be finite and not negative.")
+        if weights is not None and not weights.sum() > 0:
+            raise InputError("class_weights must not all be 0.")
+        self.register_buffer("class_weights", weights, persistent=False)
+        self._weights = np.zeros(0) if weights is None else weights.double().cpu().numpy()
+        self._mean_weight: float | None = None
+
+    def see_batch(self, labels: NDArray[np.int64]) -> None:
+        """Take the labels of a whole batch that is computed in parts, here or by several processes.
+
+        Its mean class weight is what the parts are divided by. Without this call each batch is whole.
+        """
+        if self.class_weights is not None:
+            self._mean_weight = float(self._weights[labels].mean())
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Reduce the cross-entropy of logits (..., B, C) to a number."""
+        if self.class_weights is not None and len(self.class_weights) != logits.shape[-1]:
+            raise InputError(
+                f"class_weights has {len(self.class_weights)} weights, but there are {logits.shape[-1]} classes."
+            )
+        values = cross_entropy(logits, targets, self.class_weights, self.label_smoothing)
+        if self.class_weights is None or targets.dim() == 2:
+            return reduce(values)
+        if self._mean_weight is not None:
+            return reduce(values, self._mean_weight * len(targets))
+        return reduce(values, self.class_weights.to(values)[targets].sum())
+
+
+PAPER_RAMP_UP = 80
+"""alpha of the paper, in epochs."""
+
+
+def ramp_up(epoch: float, length: float | None = None, weight: float = 1.0) -> float:
+    """Compute w(e) = weight exp(-5 (1 - e/length)^2) up to `length` epochs, then weight (Eq. 6).
+
+    A `length` of None is the paper's.
+    """
+    length = PAPER_RAMP_UP if length is None else length
+    if epoch >= length:
+        return weight
+    return weight * math.exp(-5.0 * (1.0 - epoch / length) ** 2)
+
+
+def total(**weighted: Tensor) -> dict[str, Tensor]:
+    """Return the terms of a method together with their sum, `loss` (Eq. 1)."""
+    return {"loss": sum(weighted.values(), start=next(iter(weighted.values())).new_zeros(())), **weighted}

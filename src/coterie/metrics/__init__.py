@@ -1,0 +1,1 @@
+"""Metrics: logits become numbers."""

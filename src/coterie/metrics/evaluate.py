@@ -1,0 +1,259 @@
+"""Weights become numbers: errors, likelihood and calibration of every predictor, and how peers differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..data import Data
+from ..data.base import Split, to_device
+from ..errors import InputError
+from ..methods import Method
+from ..peers.cost import macs, parameters
+from ..peers.trace import evaluating
+from ..runs.directory import restored
+from .calibration import halves, temperature
+
+BINS = 15
+"""Bins of the expected calibration error, as Guo et al. (2017)."""
+
+
+class Scores:
+    """Running sums over batches for one predictor; they stay on the device until read."""
+
+    def __init__(self, per_class: bool = False) -> None:
+        self.count = 0
+        self.counts_pairs = per_class
+        self.sums: Tensor | None = None
+        self.bins: Tensor | None = None
+        self.classes: Tensor | None = None
+        """Of each class: its images, and how many of them were classified correctly."""
+        self.pairs: Tensor | None = None
+        """How often an image of class a was taken for class b, if that is asked for."""
+
+    def add(self, logits: Tensor, labels: Tensor) -> None:
+        logits, classes = logits.float(), logits.shape[1]
+        nll = F.cross_entropy(logits, labels, reduction="none").double().sum()
+        guesses = logits.topk(min(5, classes), dim=1).indices
+        top = guesses == labels[:, None]
+        right = top[:, 0].float()
+        p = logits.softmax(1)
+        confidence = p.amax(1)
+        # Brier (1950): the squared distance to the one-hot label, |p|^2 - 2 p_y + 1.
+        brier = (p.square().sum(1) - 2 * p.gather(1, labels[:, None])[:, 0] + 1).double().sum()
+        sums = torch.stack([right.sum().double(), top.sum().double(), nll, brier])
+        # Bin (k/n, (k+1)/n]: confidence, correctness and count of each.
+        place = (confidence * BINS).ceil().long().clamp(1, BINS) - 1
+        bins = torch.zeros(3, BINS, dtype=torch.float64, device=logits.device)
+        bins.index_add_(1, place, torch.stack([confidence, right, torch.ones_like(right)]).double())
+        # Not `bincount`: on a GPU it waits for the largest label.
+        per_class = torch.zeros(2, classes, dtype=torch.float64, device=logits.device)
+        per_class.index_add_(1, labels, torch.stack([torch.ones_like(right), right]).double())
+        pairs = None
+        if self.counts_pairs:
+            pairs = torch.bincount(labels * classes + guesses[:, 0], minlength=classes**2).view(classes, classes)
+        self.merge(len(labels), sums, bins, per_class, pairs)
+
+    def read(self) -> tuple[int, Tensor, Tensor, Tensor, Tensor | None]:
+        """The sums, no longer on the device, for another process."""
+        assert self.sums is not None and self.bins is not None and self.classes is not None
+        pairs = self.pairs.cpu() if self.pairs is not None else None
+        return self.count, self.sums.cpu(), self.bins.cpu(), self.classes.cpu(), pairs
+
+    def merge(self, count: int, sums: Tensor, bins: Tensor, classes: Tensor, pairs: Tensor | None) -> None:
+        """Add what a process has counted."""
+        self.count += count
+        self.sums = sums if self.sums is None else self.sums + sums
+        self.bins = bins if self.bins is None else self.bins + bins
+        self.classes = classes if self.classes is None else self.classes + classes
+        self.pairs = pairs if self.pairs is None or pairs is None else self.pairs + pairs
+
+    def result(self) -> dict[str, float]:
+        """Percent of errors in the first and first five guesses, NLL, expected calibration error, Brier score.
+
+        The balanced error is the mean over the classes of each class's error; those without images are left out.
+        """
+        assert self.sums is not None and self.bins is not None and self.classes is not None
+        top1, top5, nll, brier = (self.sums / self.count).tolist()
+        confidence, right, _ = self.bins
+        ece = (confidence - right).abs().sum().item() / self.count
+        images, correct = self.classes.cpu()
+        tested = images > 0
+        balanced = (1 - correct[tested] / images[tested]).mean().item()
+        return {
+            "error": 100 * (1 - top1),
+            "balanced_error": 100 * balanced,
+            "top5_error": 100 * (1 - top5),
+            "nll": nll,
+            "ece": ece,
+            "brier": brier,
+        }
+
+    def per_class(self, names: list[str]) -> list[dict[str, Any]]:
+        """For each class: its images, percent of them missed, percent of its guesses that are wrong, and the
+        class that it is most often taken for; None where there is nothing to divide by."""
+        assert self.pairs is not None
+        pairs = self.pairs.cpu()
+        right, images, guesses = pairs.diagonal(), pairs.sum(1), pairs.sum(0)
+        wrong = pairs - torch.diag(right)
+        return [
+            {
+                "class": name,
+                "images": int(images[c]),
+                "error": 100 * (1 - right[c].item() / images[c].item()) if images[c] else None,
+                "false": 100 * (1 - right[c].item() / guesses[c].item()) if guesses[c] else None,
+                "taken_for": names[int(wrong[c].argmax())] if wrong[c].any() else None,
+            }
+            for c, name in enumerate(names)
+        ]
+
+
+def evaluate(
+    method: Method,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    device: torch.device | str = "cpu",
+    gather: Callable[[Any], list[Any]] = lambda mine: [mine],
+    classes: list[str] | None = None,
+) -> dict[str, Any]:
+    """Every predictor of a method on labelled images; its training mode is left as it was.
+
+    Where several processes evaluate, each a part of the images, `gather` gives what all of them have counted.
+
+    Beside the scores: `diversity`, the branch variance of Fig. 4, which is the L2 distance between the softmax
+    outputs of two peers, averaged over pairs and images; and `agreement`, how often two peers name one class.
+    Both are taken over every two branches, as Fig. 4 does, a leader (OKDDip) among them.
+    With the names of the `classes` each predictor also has a table `per_class`.
+    """
+    scores: dict[str, Scores] = {}
+    spread: dict[str, list[Tensor]] = {}
+    with evaluating(method):
+        for images, labels in batches:
+            images, labels = to_device(images, device), to_device(labels, device)
+            logits = method.logits(images)
+            for name, z in logits.items():
+                scores.setdefault(name, Scores(classes is not None)).add(z, labels)
+            for kind in ("peer", "mean"):
+                peers = [z for name, z in logits.items() if name.removeprefix(kind).isdigit()]
+                if len(peers) > 1:
+                    spread.setdefault(kind, []).append(_spread(torch.stack(peers)))
+    mine = (
+        {name: s.read() for name, s in scores.items()},
+        {k: torch.stack(parts).sum(0).cpu() for k, parts in spread.items()},
+    )
+    scores, spread = {}, {}
+    for counted, spreads in gather(mine):
+        for name, sums in counted.items():
+            scores.setdefault(name, Scores()).merge(*sums)
+        for kind, sums in spreads.items():
+            spread.setdefault(kind, []).append(sums)
+    diversity, agreement = {}, {}
+    for kind, parts in spread.items():
+        diversity[kind], agreement[kind] = (torch.stack(parts).sum(0) / scores[f"{kind}1"].count).tolist()
+    results: dict[str, dict[str, Any]] = {name: dict(score.result()) for name, score in scores.items()}
+    if classes is not None:
+        for name, score in scores.items():
+            results[name]["per_class"] = score.per_class(classes)
+    return {
+        "predictors": results,
+        "deployed": method.deployed,
+        "diversity": diversity,
+        "agreement": agreement,
+    }
+
+
+def _spread(logits: Tensor) -> Tensor:
+    """(m, B, C) -> sums over the batch of the pairs' mean distance and mean agreement."""
+    p, guess = logits.float().softmax(-1), logits.argmax(-1)
+    pairs = list(combinations(range(len(p)), 2))
+    distance = torch.stack([(p[a] - p[b]).norm(dim=-1).sum() for a, b in pairs]).mean()
+    agree = torch.stack([(guess[a] == guess[b]).float().sum() for a, b in pairs]).mean()
+    return torch.stack([distance, agree]).double()
+
+
+def of_run(directory: Path, data: Data | None = None, calibrated: bool = False) -> dict[str, Any]:
+    """Every predictor of a trained run on its test set, with what each one costs.
+
+    `data` is another set with the same classes to test on; `calibrated` adds each predictor's `calibrations`.
+    """
+    recipe, method, epochs = restored(directory)
+    if data is not None:
+        data.resolve_seed(recipe.seed)
+    tested = recipe.data if data is None else _same_classes(recipe.data, data)
+    device = recipe.torch_device()
+    result = evaluate(method.to(device), tested.test_batches(1000), device, classes=tested.classes)
+    for name, network in method.predictors().items():
+        costs = {"parameters": parameters(network), "macs": macs(network, recipe.data.shape)}
+        result["predictors"][name] |= costs
+    if calibrated:
+        for name, found in calibrations(method, recipe.data, device, tested).items():
+            result["predictors"][name]["calibrated"] = found
+    return {"run": str(directory), "data": tested.title, "epochs": epochs, **result}
+
+
+def calibrations(
+    method: Method, data: Data, device: torch.device | str, tested: Data | None = None
+) -> dict[str, dict[str, Any]]:
+    """For each predictor: {temperature, fit_on, scored_on, before, after}, scored on images it was not fit on.
+
+    It is fit on the images that the run held out, and scored on the test set; a run that held none out has to
+    divide the test images between the two.
+    """
+    logits, y = _answers(method, tested or data, "test", device)
+    if data.watched == "val":
+        fit_logits, fit_y = _answers(method, data, "val", device)
+        about = {"fit_on": f"{len(fit_y):,} held-out images", "scored_on": f"{len(y):,} test images"}
+    else:
+        fit, report = halves(len(y))
+        fit_logits, fit_y = {name: z[fit] for name, z in logits.items()}, y[fit]
+        logits, y = {name: z[report] for name, z in logits.items()}, y[report]
+        about = {
+            "fit_on": f"every second test image ({len(fit_y):,}), for the run held none out (--data.val_fraction)",
+            "scored_on": f"the other {len(y):,} test images",
+        }
+    result = {}
+    for name, z in logits.items():
+        t = temperature(fit_logits[name], fit_y)
+        before, after = Scores(), Scores()
+        before.add(z, y)
+        after.add(z / t, y)
+        result[name] = {"temperature": t, **about, "before": before.result(), "after": after.result()}
+    return result
+
+
+def _answers(
+    method: Method, data: Data, split: Split, device: torch.device | str
+) -> tuple[dict[str, Tensor], Tensor]:
+    """What every predictor says to every image of a split, and the labels."""
+    parts: dict[str, list[Tensor]] = {}
+    labels: list[Tensor] = []
+    with evaluating(method):
+        for images, found in data.test_batches(1000, split=split):
+            for name, z in method.logits(images.to(device)).items():
+                parts.setdefault(name, []).append(z.float().cpu())
+            labels.append(found)
+    return {name: torch.cat(found) for name, found in parts.items()}, torch.cat(labels)
+
+
+def _same_classes(trained: Data, other: Data) -> Data:
+    other.load()
+    if list(other.classes) != list(trained.classes):
+        raise InputError(
+            f"{other.title} has other classes than the run's {trained.title}: "
+            f"{_few(other.classes)} instead of {_few(trained.classes)}."
+        )
+    if other.shape != trained.shape:
+        raise InputError(
+            f"{other.title} has images of {'x'.join(map(str, other.shape))}, but the run was trained on "
+            f"{'x'.join(map(str, trained.shape))}."
+        )
+    return other
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,146 @@
+"""Networks that are not ours: `timm:NAME`, `torchvision:NAME`, `package.module:factory`, `file.py:factory`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ..compat import import_healed
+from ..errors import InputError, unknown
+
+CHANNELS = ("in_channels", "in_chans")
+SIZES = ("img_size", "image_size")
+"""What factories call the number of channels and the height and width of an image."""
+
+
+def from_timm(
+    name: str, num_classes: int, in_channels: int, size: tuple[int, int] | None, **options: Any
+) -> nn.Module:
+    timm = import_healed("timm")
+    known = timm.list_models()
+    if name.partition(".")[0] not in known:
+        raise unknown("timm network", name, known)
+    if options.get("pretrained"):
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # our one sentence says it
+    options = {"num_classes": num_classes, "in_chans": in_channels, **options}
+    small_stem = options.pop("small_stem", False)
+    if size is not None and "img_size" not in options:
+        try:
+            network = timm.create_model(name, img_size=_side(size), **options)
+        except TypeError as error:
+            if "img_size" not in str(error):
+                raise
+        else:
+            return adapt(network, in_channels, small_stem)
+    return adapt(timm.create_model(name, **options), in_channels, small_stem)
+
+
+def from_torchvision(
+    name: str, num_classes: int, size: tuple[int, int] | None = None, **options: Any
+) -> nn.Module:
+    """Without auxiliary heads, which would give more than logits in training."""
+    models = import_healed("torchvision").models
+    known = models.list_models(module=models)
+    if name not in known:
+        raise unknown("torchvision network", name, known)
+    if name in ("googlenet", "inception_v3"):
+        options = {"aux_logits": False, "init_weights": True, **options}
+    if size is not None and size[0] == size[1] and name.startswith("vit_"):
+        options = {"image_size": size[0], **options}
+    network: nn.Module = models.get_model(name, num_classes=num_classes, **options)
+    return network
+
+
+def adapt(network: nn.Module, in_channels: int, small_stem: bool = False) -> nn.Module:
+    """Fit the first convolution to the images' channels; `small_stem` makes a ResNet's fit for small images.
+
+    The small stem is a 3x3 convolution of stride 1 and no max-pool, as CIFAR's ResNets have it.
+    """
+    name, first = next(((n, m) for n, m in network.named_modules() if isinstance(m, nn.Conv2d)), ("", None))
+    if small_stem:
+        stem = getattr(network, "conv1", None)
+        last = [m for m in stem.modules() if isinstance(m, nn.Conv2d)][-1:] if stem is not None else []
+        if not last or not hasattr(network, "maxpool"):
+            raise InputError("small_stem is for the ResNets of timm and torchvision; leave it out here.")
+        network.conv1 = nn.Conv2d(in_channels, last[0].out_channels, 3, padding=1, bias=False)
+        nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
+        network.maxpool = nn.Identity()
+    elif first is not None and first.in_channels != in_channels and first.groups == 1:
+        made = nn.Conv2d(
+            in_channels,
+            first.out_channels,
+            first.kernel_size,  # type: ignore[arg-type]
+            first.stride,  # type: ignore[arg-type]
+            first.padding,  # type: ignore[arg-type]
+            bias=first.bias is not None,
+        )
+        network.set_submodule(name, made)
+    return network
+
+
+def from_user(
+    name: str, num_classes: int, in_channels: int, size: tuple[int, int] | None, **options: Any
+) -> nn.Module:
+    """The network of a function or class; it is told classes, channels and size where it names them."""
+    make = _imported(name)
+    accepted = inspect.signature(make).parameters
+    known: dict[str, Any] = {"num_classes": num_classes, **dict.fromkeys(CHANNELS, in_channels)}
+    if size is not None:
+        known |= dict.fromkeys(SIZES, _side(size))
+    network = make(**{k: v for k, v in known.items() if k in accepted}, **options)
+    if not isinstance(network, nn.Module):
+        raise InputError(f"{name} returned {type(network).__name__}, not a torch.nn.Module.")
+    return network
+
+
+def _side(size: tuple[int, int]) -> int | tuple[int, int]:
+    """Some factories take only the one side of a square."""
+    return size[0] if size[0] == size[1] else size
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    source, _, attribute = name.rpartition(":")
+    module = _from_file(Path(source)) if source.endswith(".py") else _from_package(source)
+    found = getattr(module, attribute, None)
+    if found is None:
+        there = [n for n, item in vars(module).items() if callable(item) and not n.startswith("_")]
+        raise unknown(f"factory in {source}", attribute, there)
+    if isinstance(found, nn.Module) or not callable(found):
+        raise InputError(f"{name} is not a factory: name a function or class that makes a new network.")
+    return found
+
+
+def _from_file(file: Path) -> Any:
+    if not file.is_file():
+        raise InputError(f"There is no file {file}.")
+    name = f"coterie_user_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules.get(name)
+    if module is None or module.__file__ != spec.origin:
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)  # registered, so that it can be pickled
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return module
+
+
+def _from_package(name: str) -> Any:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and name.startswith(error.name):
+            raise InputError(f"There is no module '{name}' to import a network from.") from None
+        raise

@@ -1,0 +1,1 @@
+"""Peers: a network becomes m peers that share their lower modules."""

@@ -1,0 +1,164 @@
+"""What a network costs: parameters, multiply-adds, time."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
+
+from .trace import evaluating
+
+
+def parameters(module: nn.Module) -> int:
+    """Parameters, shared ones counted once."""
+    return sum(p.numel() for p in module.parameters())
+
+
+def macs(module: nn.Module, shape: tuple[int, ...]) -> int:
+    """Count the multiply-adds of one image of this shape; what runs once is counted once.
+
+    Counted are convolutions and matrix products, those of attention among them; bias, activations and
+    normalisation are not.
+    """
+    like = next(module.parameters())
+    image = torch.zeros(1, *shape, device=like.device, dtype=like.dtype)
+    with evaluating(module), counting() as counter:
+        module(image)
+    return counter.get_total_flops() // 2
+
+
+def macs_by_layer(module: nn.Module, image: Tensor) -> dict[str, int]:
+    """Count the multiply-adds per image of each module's own operations, without its submodules', by its name.
+
+    The counter's own names do not serve: of a module with two names it takes the last, `named_modules` the first.
+    So hooks tell which module is running, and the counter what it computes.
+    """
+    flops: dict[str, int] = {}
+    running = [""]
+    handles = []
+
+    with evaluating(module), counting() as counter:
+
+        def assign() -> None:
+            """Give what was counted since the last call to the innermost module."""
+            new = counter.get_total_flops() - sum(flops.values())
+            if new:
+                flops[running[-1]] = flops.get(running[-1], 0) + new
+
+        def enter(name: str, *_: Any) -> None:
+            assign()
+            running.append(name)
+
+        def leave(*_: Any) -> None:
+            assign()
+            running.pop()
+
+        try:
+            for name, part in module.named_modules():
+                handles += [
+                    part.register_forward_pre_hook(partial(enter, name)),
+                    part.register_forward_hook(leave),
+                ]
+            module(image.clone())
+        finally:
+            for handle in handles:
+                handle.remove()
+    return {name: count // (2 * len(image)) for name, count in flops.items()}
+
+
+def training_macs(method: nn.Module, shape: tuple[int, ...], views: int, classes: int) -> float:
+    """Count the multiply-adds of one training step for each image of its batch.
+
+    A real step is counted, forward and backward, without the optimiser: the passes of mean teachers and of a
+    trained teacher are in it, and what is recomputed in the backward pass. A layer that is trained comes to three
+    forward passes, the first layer to two: nothing needs the gradient of the images. The step is taken by a copy
+    on two images; batch-norm statistics, gradients and the RNG state of the method stay as they are. `prepare` it
+    first: what it does only once is no part of a step.
+    """
+    batch = 2
+
+    def loss(trial: nn.Module, like: Tensor) -> Tensor:
+        inputs = [_noise(batch, shape, like) for _ in range(views)]
+        labels = torch.arange(batch, device=like.device) % classes
+        # At the end of any ramp-up: every term has its weight.
+        terms: dict[str, Tensor] = trial(inputs, labels, 10**6)
+        return terms["loss"]
+
+    return _step_macs(method, loss) / batch
+
+
+def plain_training_macs(network: nn.Module, shape: tuple[int, ...]) -> float:
+    """Count the multiply-adds of a training step of a network alone for each image, as `training_macs` does."""
+    batch = 2
+
+    def loss(trial: nn.Module, like: Tensor) -> Tensor:
+        logits: Tensor = trial(_noise(batch, shape, like))
+        return logits.sum()
+
+    return _step_macs(network, loss) / batch
+
+
+def _step_macs(module: nn.Module, loss: Callable[[nn.Module, Tensor], Tensor]) -> float:
+    """Count loss and backward pass of a copy of the module; `loss` also gets a weight, for device and dtype."""
+    trial = copy.deepcopy(module).train()
+    like = next(trial.parameters())
+    with torch.random.fork_rng([like.device] if like.is_cuda else []), torch.enable_grad(), counting() as counter:
+        loss(trial, like).backward()
+    return counter.get_total_flops() / 2
+
+
+def _noise(batch: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    return torch.randn(batch, *shape, device=like.device, dtype=like.dtype)
+
+
+@contextmanager
+def counting() -> Iterator[FlopCounterMode]:
+    """Count the floating-point operations of convolutions and matrix products; a multiply-add is two.
+
+    Attention runs as plain matrix products meanwhile: torch does not count its fused kernels on every device.
+    """
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    formulas = {torch.ops.aten.convolution_backward: _convolution_backward_flops}
+    try:
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False, custom_mapping=formulas) as counter:
+            yield counter
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def _convolution_backward_flops(
+    gradient: Sequence[int], x: Sequence[int], weight: Sequence[int], *options: Any, **_: Any
+) -> int:
+    """Count each gradient, of input and of weight, as a forward pass; torch's formula forgets the groups."""
+    transposed, wanted = options[4], options[7]
+    return sum(wanted[:2]) * conv_flop_count(list(x), list(weight), list(gradient), transposed)
+
+
+def interleaved(runs: dict[str, Callable[[], object]], seconds: float = 1.0) -> dict[str, float]:
+    """Median seconds of one call of each, called in turns: what slows the machine down slows all alike.
+
+    Takes about `seconds` per entry, after a warm-up.
+    """
+    for run in runs.values():
+        for _ in range(3):
+            run()
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    started = time.perf_counter()
+    order = list(runs.items())
+    while time.perf_counter() - started < seconds * len(runs) or len(next(iter(times.values()))) < 5:
+        for name, run in order:
+            before = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - before)
+        order.reverse()  # nobody always follows the same one
+    return {name: statistics.median(found) for name, found in times.items()}

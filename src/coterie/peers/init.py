@@ -1,0 +1,88 @@
+"""Fine-tuning: peers that start from the same given weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ..data import Data
+from ..errors import InputError
+from ..methods.base import Method, tried
+from .net import PeerNet
+
+
+@torch.no_grad()
+def start_equal(net: PeerNet, file: Path | None = None, noise: float = 0.0) -> None:
+    """Give every peer, trunk and branch, the weights of a safetensors file; without one, those of the first peer.
+
+    Layers that give as many outputs as there are classes start anew, equal in all peers, where the file has other
+    classes or none. `noise` is then added to the branches of all peers but the first, which is the one deployed,
+    in standard deviations of each weight tensor.
+    """
+    first = net.peers[0]
+    if file is not None:
+        first.load_state_dict(_fitting(net, _read(file), file))
+    shared = {id(p) for p in first.parameters()}
+    for peer in net.peers[1:]:
+        peer.load_state_dict(first.state_dict())
+        for p in peer.parameters():
+            if noise and id(p) not in shared and p.numel() > 1:
+                p.add_(noise * p.std() * torch.randn_like(p))
+
+
+def stay_equal(method: Method, data: Data) -> bool:
+    """Whether nothing would make peers differ that start equal: not their views, dropout, or what is beside them.
+
+    A step is tried: the last two peers, no leader being among them, get the same gradients or not.
+    """
+    peers = method.net.peers[-2:]
+    if len(peers) < 2 or not _same(*(list(peer.state_dict().values()) for peer in peers)):
+        return False
+    return _same(*([p.grad for p in peer.parameters()] for peer in tried(method, data).net.peers[-2:]))
+
+
+def _same(one: Sequence[Tensor | None], two: Sequence[Tensor | None]) -> bool:
+    return len(one) == len(two) and all(
+        a is b or (a is not None and b is not None and a.shape == b.shape and torch.equal(a, b))
+        for a, b in zip(one, two, strict=True)
+    )
+
+
+def _read(file: Path) -> dict[str, Tensor]:
+    if not file.is_file():
+        raise InputError(f"There is no weights file {file}.")
+    try:
+        return load_file(file)
+    except SafetensorError as error:
+        raise InputError(f"{file} is not a safetensors file of weights: {error}.") from None
+
+
+def _fitting(net: PeerNet, weights: dict[str, Tensor], file: Path) -> dict[str, Tensor]:
+    """The file's weights, with the network's own where classes differ; any other difference is refused."""
+    own = net.peers[0].state_dict()
+    for_classes = {name for name, w in own.items() if w.dim() and len(w) == net.num_classes}
+    anew = {
+        name
+        for name in for_classes
+        if name not in weights
+        or (weights[name].shape != own[name].shape and weights[name].shape[1:] == own[name].shape[1:])
+    }
+    missing = [name for name in own if name not in weights and name not in anew]
+    unexpected = [name for name in weights if name not in own]
+    differing = [n for n, w in own.items() if n in weights and n not in anew and weights[n].shape != w.shape]
+    for what, names in (("lacks", missing), ("has, unknown to the network,", unexpected)):
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise InputError(f"{file} does not fit the network: it {what} {', '.join(names[:3])}{more}.")
+    if differing:
+        name = differing[0]
+        shapes = f"{tuple(weights[name].shape)} in the file, {tuple(own[name].shape)} in the network"
+        raise InputError(f"{file} does not fit the network: {name} is {shapes}.")
+    if anew:
+        print(f"{file}: other classes than the data, so {', '.join(sorted(anew))} start anew.")
+    return {name: w if name in anew else weights[name] for name, w in own.items()}

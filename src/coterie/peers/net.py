@@ -1,0 +1,396 @@
+"""PeerNet: a factory becomes m complete networks that share their modules before a cut."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError, reason, warn
+from .hooks import Tap, Taps
+from .shared import Trunk, scaled_gradients, trying
+from .trace import Split, Trace, evaluating, shared_parameters
+
+Factory = Callable[[], nn.Module]
+
+
+@dataclass
+class Peers:
+    """What the peers computed in one forward pass.
+
+    logits:   (m, B, C).
+    features: per peer, the pooled feature (B, d), input of its classifier; None where there is no classifier.
+    maps:     per peer, its last spatial tensor (B, d, H, W); None where there is none.
+    trunk:    per view, the trunk's output: what enters the cut; empty for whole networks.
+    """
+
+    logits: Tensor
+    features: tuple[Tensor | None, ...]
+    maps: tuple[Tensor | None, ...]
+    trunk: tuple[Tensor, ...]
+
+
+class PeerNet(nn.Module):
+    """m networks of the user's own class; before the cut they are given the same module objects.
+
+    Args:
+        make_model: a factory, called once per peer; a module, which is copied, its branches re-initialised;
+            or a sequence of either, one per peer, for whole networks of different architectures.
+        peers: how many.
+        cut: the name of the module where the branches begin; None shares nothing (whole networks).
+        example: a batch of inputs for the dry run; without one, the input the network declares
+            (timm's `default_cfg`), else 3x32x32, else 3x224x224.
+        keep: when copying a module, keep its weights in every branch (for fine-tuning).
+        checkpoint_activations: recompute the shared modules in the backward pass instead of keeping what is
+            inside them: less memory, the same gradients.
+    """
+
+    def __init__(
+        self,
+        make_model: Factory | nn.Module | Sequence[Factory | nn.Module],
+        peers: int = 3,
+        cut: str | None = None,
+        example: Tensor | None = None,
+        *,
+        keep: bool = False,
+        checkpoint_activations: bool = False,
+    ) -> None:
+        super().__init__()
+        if isinstance(make_model, Sequence):
+            if cut is not None:
+                raise InputError("Peers of different architectures share nothing: leave out the cut.")
+            makers = list(make_model)
+        else:
+            if peers < 1:
+                raise InputError(f"A network needs at least one peer, not {peers}.")
+            makers = [make_model] * peers
+        models = [_make(maker) for maker in makers]
+        example = example_for(models[0]) if example is None else example
+        traces = [trace_logits(model, example) for model in models]
+        self.num_classes = _same_classes(traces)
+        self.input_shape = example.shape[1:]
+        self.split: Split | None = traces[0].split(cut) if cut is not None else None
+        if isinstance(make_model, nn.Module) and not keep:
+            for model in models[1:]:
+                _reinitialise(model, self.split)
+            _warn_of_equal_weights(models, self.split)
+        if self.split is not None:
+            for model in models[1:]:
+                _share(models[0], model, self.split)
+        self.peers = nn.ModuleList(models)
+        self.checkpoint_activations = checkpoint_activations
+        self._compiled: Callable[[list[Tensor]], list[Any]] | None = None
+        self._trunk = Trunk(models[0], self.split, example) if self.split is not None else None
+        self._taps = [Taps(model, trace, cut) for model, trace in zip(models, traces, strict=True)]
+        for taps in self._taps:
+            taps.trunk.copies = self._trunk is not None and self._trunk.output_changes
+        self._changes_input = self._joint_checked = False
+        self._image = example[:1].clone()
+        self.shapes = self._check(example)
+
+    @property
+    def size(self) -> int:
+        """m, the number of peers."""
+        return len(self.peers)
+
+    def forward(self, views: Tensor | Sequence[Tensor], joint: bool = False, trunk_gradient: float = 1.0) -> Peers:
+        """Run every peer: on one view for all, the shared modules once; or on m views, one for each peer.
+
+        With `joint`, the shared modules see the m views as one batch (one set of batch-norm statistics).
+        What the trunk's parameters receive in the backward pass is multiplied with `trunk_gradient`.
+        """
+        if joint and not isinstance(views, Tensor):
+            self.check_joint()
+        if trunk_gradient != 1.0 and self.split is not None:
+            # Not compiled: the stand-ins for the parameters are new ones in every step.
+            compiled, self._compiled = self._compiled, None
+            try:
+                with scaled_gradients(self, shared_parameters(self.peers[0], self.split), trunk_gradient):
+                    return self.forward(views, joint)
+            finally:
+                self._compiled = compiled
+        each = [views] if isinstance(views, Tensor) else list(views)
+        one_view = len(each) == 1
+        if one_view:
+            each *= self.size
+        if len(each) != self.size:
+            raise InputError(f"{self.size} peers need {self.size} views or one for all, not {len(each)}.")
+        if self._changes_input:
+            each = [view.clone() for view in each]
+        joint = joint and not one_view and self._trunk is not None
+        if joint or (self._trunk is not None and (self.checkpoint_activations or (one_view and self.size > 1))):
+            computed = self._through_trunk(each, once=joint or one_view, joint=joint)
+        else:
+            computed = (self._compiled or self._run)(each)
+        logits, features, maps, trunks = zip(*computed, strict=True)
+        trunk = tuple(t for t in trunks if t is not None)
+        return Peers(torch.stack(logits), features, maps, trunk[:1] if one_view else trunk)
+
+    def compile_peers(self, **options: Any) -> None:
+        """From now on all peers run as one graph made by `torch.compile` (its options are taken), on one view
+        as on m, without a break. Copies, such as mean teachers, are compiled by their own call.
+        """
+        if self.checkpoint_activations:
+            raise InputError(
+                "A compiler chooses by itself what to recompute: leave out checkpoint_activations or compile."
+            )
+        run = PeerNet._run
+        # A code object of its own: the compiler counts recompilations per code object, and nets are not alike.
+        own = FunctionType(run.__code__.replace(), run.__globals__, run.__name__)
+        self._compiled = torch.compile(MethodType(own, self), **{"fullgraph": True, **options})
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles are not compiled: the graph belongs to these very modules."""
+        return {**super().__getstate__(), "_compiled": None}
+
+    def _run(self, views: list[Tensor]) -> list[Any]:
+        """Each peer on its view: (logits, feature, map, trunk output) of each."""
+        computed = []
+        for j, (peer, taps, view) in enumerate(zip(self.peers, self._taps, views, strict=True)):
+            if self._trunk is not None:
+                self._trunk.turn(j)
+            taps.open()
+            logits = peer(view)
+            computed.append((logits, *taps.take()))
+        return computed
+
+    @torch.compiler.disable  # a compiler from outside would not see the replaced calls; ours is within
+    def _through_trunk(self, views: list[Tensor], once: bool, joint: bool) -> list[Any]:
+        assert self._trunk is not None and self.split is not None
+        compiled = self._compiled is not None and not joint
+        with self._trunk.running(once, self.checkpoint_activations, compiled):
+            if joint:
+                self._trunk.run_joint(self.peers[0], self.peers[0].get_submodule(self.split.cut), views)
+            return (self._compiled if compiled and self._compiled else self._run)(views)
+
+    def _check(self, example: Tensor) -> dict[str, tuple[torch.Size | None, ...]]:
+        """Assert that peers sharing one trunk run give exactly what each gives alone; learn the shapes.
+
+        On one image more than in the dry run, and in another order: what a network has kept from there would show.
+        """
+        images = torch.cat([example, example[:1]]).flip(0)
+        given = images.clone()
+        alone: list[Tensor] = []
+        ran: list[set[str]] = []
+        where = f"Cut at '{self.split.cut}', peer" if self.split else "Peer"
+        try:
+            with evaluating(self):
+                for peer in self.peers:
+                    with self._trunk.watched() if self._trunk is not None else _nothing_shared() as names:
+                        alone.append(peer(given))
+                    ran.append(names)
+                    if idle := min(ran[0] - names, default=None):
+                        raise InputError(
+                            f"{where} {len(alone)} runs a '{idle}' of its own instead of the shared one: keep "
+                            "submodules in an nn.ModuleList or nn.Sequential, not in a list of Python's."
+                        )
+                    self._changes_input |= not torch.equal(given, images)
+                    given = images.clone()
+                together = self(given)
+        except InputError:
+            raise
+        except Exception as error:  # whatever a user's forward may raise
+            raise InputError(
+                f"{where} {min(len(alone) + 1, self.size)} fails on a second batch of images: "
+                f"{type(error).__name__}: {reason(error)}"
+            ) from error
+        for j, expected in enumerate(alone):
+            if not torch.equal(together.logits[j], expected):
+                raise InputError(
+                    f"{where} {j + 1} does not reproduce the network it was made from; "
+                    "does its forward pass keep state or draw random numbers in evaluation mode?"
+                )
+        return {
+            "features": tuple(None if f is None else f.shape[1:] for f in together.features),
+            "maps": tuple(None if f is None else f.shape[1:] for f in together.maps),
+            "trunk": tuple(t.shape[1:] for t in together.trunk),
+        }
+
+    @torch.compiler.disable
+    def check_joint(self) -> None:
+        """Assert that `joint` gives, in evaluation mode, what each peer gives on its own view; done once.
+
+        The first joint pass calls it; a method that will want one may call it earlier.
+        """
+        if self._trunk is None or self.split is None or self._joint_checked:
+            return
+        self._joint_checked = True  # it runs a joint pass itself
+        try:
+            self._compare_joint(self._trunk, self.split.cut)
+        except Exception as error:  # whatever a user's forward may raise
+            self._joint_checked = False
+            said = reason(error) if isinstance(error, InputError) else f"{type(error).__name__}: {reason(error)}"
+            raise InputError(
+                f"Cut at '{self.split.cut}', the views of all peers cannot be one batch for the shared modules "
+                f"({said}): leave out joint_trunk."
+            ) from error
+
+    def _compare_joint(self, trunk: Trunk, cut: str) -> None:
+        reference = next(self.parameters())
+        image = self._image.to(reference.device)
+        image = image.to(reference.dtype) if image.is_floating_point() else image
+        trunk.learn_batch_dims(self.peers[0], cut, _other_images(image, 3))
+        views = list(_other_images(image, 2 * self.size).chunk(self.size))
+        with evaluating(self):
+            expected = torch.stack([p(v.clone()) for p, v in zip(self.peers, views, strict=True)]).double()
+            given = self(views, joint=True).logits
+        # Not to the bit: kernels may round otherwise in a larger batch, on GPUs as coarsely as TF32. Half of the
+        # digits must agree.
+        tf32 = given.is_cuda and given.dtype == torch.float32
+        precision = 2.0**-10 if tf32 else torch.finfo(given.dtype).eps
+        differences = (given.double() - expected).abs().amax((1, 2))
+        worst = int(differences.argmax())
+        if not differences[worst] <= math.sqrt(precision) * expected.abs().max():
+            raise InputError(
+                f"peer {worst + 1}'s logits differ by {differences[worst]:.2g} from those for its own view"
+            )
+
+
+def _other_images(image: Tensor, count: int) -> Tensor:
+    """Different images of values that this one has, or if it has but one, of random ones; the same every time."""
+    generator = torch.Generator().manual_seed(0)
+    values = image.flatten()
+    if bool((values == values[0]).all()):
+        values = torch.randn(1000, generator=generator).to(image)
+    chosen = torch.randint(len(values), (count, *image.shape[1:]), generator=generator)
+    return values[chosen.to(image.device)]
+
+
+def _nothing_shared() -> AbstractContextManager[set[str]]:
+    return nullcontext(set())
+
+
+def standalone(peer: nn.Module) -> nn.Module:
+    """A peer as a network of its own: a copy in evaluation mode, without the taps of its PeerNet.
+
+    Its weights are laid out as a new network's are, whatever layout training chose: same bits out.
+    """
+    network = copy.deepcopy(peer).eval()
+    network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    for module in network.modules():
+        for hooks, marks in (
+            (module._forward_hooks, module._forward_hooks_with_kwargs),
+            (module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs),
+        ):
+            for key in [k for k, hook in hooks.items() if isinstance(hook, Tap)]:
+                del hooks[key], marks[key]
+    return network
+
+
+def _make(maker: Factory | nn.Module) -> nn.Module:
+    model = copy.deepcopy(maker) if isinstance(maker, nn.Module) else maker()
+    if not isinstance(model, nn.Module):
+        raise InputError(f"The factory returned {type(model).__name__}, not a torch.nn.Module.")
+    return model
+
+
+def example_for(model: nn.Module, shape: tuple[int, int, int] | None = None) -> Tensor:
+    """Two images of this shape, else of the network's own (timm's `default_cfg`), else 3x32x32 or 3x224x224."""
+    declared = getattr(model, "default_cfg", None) or {}
+    sizes = [declared["input_size"]] if "input_size" in declared else [(3, 32, 32), (3, 224, 224)]
+    sizes = sizes if shape is None else [shape]
+    reference = next(model.parameters(), torch.zeros(()))
+    for size in sizes:
+        example = torch.randn(2, *size, device=reference.device, dtype=reference.dtype)
+        try:
+            with evaluating(model):
+                model(example)
+        except (RuntimeError, ValueError, AssertionError):
+            continue
+        return example
+    tried = ", ".join("x".join(map(str, size)) for size in sizes)
+    raise InputError(f"{type(model).__name__} takes no image of {tried}: pass a batch of inputs as `example`.")
+
+
+def trace_logits(model: nn.Module, example: Tensor) -> Trace:
+    """The dry run of a network, refused if that fails or if anything but logits comes out, also in training."""
+    try:
+        trace = Trace(model, example)
+    except Exception as error:  # whatever a user's forward may raise
+        size = "x".join(map(str, example.shape[1:]))
+        raise InputError(
+            f"{type(model).__name__} fails on a batch of {size} images: {type(error).__name__}: {reason(error)}"
+        ) from error
+    _check_logits(model, trace.output, example)
+    with trying(model, example) as (trained, images):
+        trained.train()
+        try:
+            output = trained(images)
+        except Exception:  # it may want a device or processes that it does not have yet
+            return trace
+    _check_logits(model, output, images, " in training")
+    return trace
+
+
+def _check_logits(model: nn.Module, output: Any, images: Tensor, when: str = "") -> None:
+    if not isinstance(output, Tensor) or output.dim() != 2 or len(output) != len(images):
+        came = f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else _kind(output)
+        raise InputError(
+            f"{type(model).__name__} must return logits of shape (batch, classes), but gave {came}{when}: "
+            "wrap it in a module whose forward returns the logits alone."
+        )
+
+
+def _kind(output: Any) -> str:
+    if isinstance(output, dict):
+        return f"a dict with {', '.join(map(str, output))}"
+    return f"a {type(output).__name__}" + (f" of {len(output)}" if isinstance(output, (tuple, list)) else "")
+
+
+def _same_classes(traces: list[Trace]) -> int:
+    classes = [trace.output.shape[1] for trace in traces]
+    if len(set(classes)) > 1:
+        raise InputError(f"Peers must have the same number of classes, not {', '.join(map(str, classes))}.")
+    return int(classes[0])
+
+
+def _reinitialise(model: nn.Module, split: Split | None) -> None:
+    """Draw new weights for every layer of the branch that knows how to."""
+    kept = {part for name in split.modules for part in model.get_submodule(name).modules()} if split else set()
+    for module in model.modules():
+        for reset in ("reset_parameters", "_reset_parameters"):  # attention has the latter
+            if module not in kept and callable(draw := getattr(module, reset, None)):
+                draw()
+                break
+
+
+def _warn_of_equal_weights(models: list[nn.Module], split: Split | None) -> None:
+    """Weights that no layer knows how to draw anew are the same in all peers."""
+    if len(models) == 1:
+        return
+    first, second = models[:2]
+    shared = set(map(id, shared_parameters(first, split))) if split else set()
+    own = [(name, p) for name, p in first.named_parameters() if id(p) not in shared and p.dim() > 1]
+    equal = [name for name, p in own if torch.equal(p, second.get_parameter(name))]
+    if equal:
+        more = f" and {len(equal) - 3} more" if len(equal) > 3 else ""
+        warn(
+            f"{', '.join(equal[:3])}{more} cannot be drawn anew and start equal in all peers: "
+            "give a function that makes the network."
+        )
+
+
+def _share(first: nn.Module, other: nn.Module, split: Split) -> None:
+    """Give `other` the very modules, parameters and buffers that `first` has before the cut."""
+    twins: dict[int, nn.Module] = {}
+    for name in split.modules:
+        mine, theirs = (list(model.get_submodule(name).modules()) for model in (first, other))
+        if len(mine) != len(theirs):
+            raise InputError(
+                f"The factory makes networks of different structure: '{name}' is not always the same."
+            )
+        twins |= zip(map(id, theirs), mine, strict=True)
+    for module in list(other.modules()):
+        for child, part in module._modules.items():  # by what they are: a module may have several names
+            module._modules[child] = twins.get(id(part), part)
+    for name in split.owners:
+        owner, copy_ = first.get_submodule(name), other.get_submodule(name)
+        copy_._parameters.update(owner._parameters)
+        copy_._buffers.update(owner._buffers)

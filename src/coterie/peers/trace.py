@@ -1,0 +1,238 @@
+"""Where a network can be cut in two: one dry run records the order in which its modules execute."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+
+
+@contextmanager
+def evaluating(*modules: nn.Module) -> Iterator[None]:
+    """Evaluation mode, no gradients, and afterwards every module's own training flag as it was."""
+    flags = [(part, part.training) for module in modules for part in module.modules()]
+    for module in modules:
+        module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, flag in flags:
+            part.training = flag
+
+
+@dataclass(frozen=True)
+class Split:
+    """A good cut: what all peers share, by name.
+
+    modules: the largest modules that run wholly before the cut.
+    owners:  the ancestors of the cut; what they own directly (class token, position embedding) is shared too.
+    calls:   the largest *called* modules before the cut; run once, their outputs serve every peer.
+    """
+
+    cut: str
+    modules: tuple[str, ...]
+    owners: tuple[str, ...]
+    calls: tuple[str, ...]
+
+
+class Trace:
+    """The calls of one forward pass of a network, in order."""
+
+    def __init__(self, model: nn.Module, example: Tensor) -> None:
+        self.model = model
+        self.modules = dict(model.named_modules())
+        self.calls: dict[str, list[tuple[int, int]]] = {}  # name -> [(start, end)] of its own calls
+        self.shapes: dict[str, torch.Size] = {}  # name -> shape of its last output, where that is a tensor
+        clock = itertools.count()
+        handles = []
+        for name, module in self.modules.items():
+
+            def enter(module: nn.Module, args: Any, name: str = name) -> None:
+                self.calls.setdefault(name, []).append((next(clock), -1))
+
+            def leave(module: nn.Module, args: Any, output: Any, name: str = name) -> None:
+                calls = self.calls[name]
+                open_call = max(i for i, (_, end) in enumerate(calls) if end < 0)
+                calls[open_call] = (calls[open_call][0], next(clock))
+                if isinstance(output, Tensor):
+                    self.shapes[name] = output.shape
+
+            handles += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
+        try:
+            with evaluating(model):
+                self.output = model(example.clone())  # some change their input in place
+        finally:
+            for handle in handles:
+                handle.remove()
+        # The span of a module reaches over its descendants: a ModuleList is never called itself.
+        self.spans: dict[str, tuple[int, int]] = {}
+        for name, calls in self.calls.items():
+            first, last = calls[0][0], max(end for _, end in calls)
+            for owner in (name, *_ancestors(name)):
+                low, high = self.spans.get(owner, (first, last))
+                self.spans[owner] = (min(low, first), max(high, last))
+
+    def split(self, cut: str) -> Split:
+        """What lies before `cut`; refused with the reason, and the good cuts, if the cut cannot be made."""
+        try:
+            return self._split(cut)
+        except _BadCut as why:
+            raise InputError(f"Cannot cut {_name_of(self.model)} at '{cut}': {why}. {self.advice()}") from None
+
+    def advice(self) -> str:
+        """The sentence that lists where this network can be cut, outermost modules first."""
+        good = sorted(self.good_cuts(), key=lambda s: s.cut.count("."))
+        names = ", ".join(s.cut for s in good[:20])
+        more = f" and {len(good) - 20} deeper ones" if len(good) > 20 else ""
+        return f"Good cuts: {names}{more}." if good else "This network has no good cut."
+
+    def good_cuts(self) -> list[Split]:
+        """Every good cut, in the order of execution."""
+        found = []
+        for name in sorted(self.calls, key=lambda n: self.calls[n][0][0]):
+            try:
+                found.append(self._split(name))
+            except _BadCut:
+                continue
+        return found
+
+    def _split(self, cut: str) -> Split:
+        if cut not in self.modules:
+            raise _BadCut("there is no such module")
+        if cut not in self.calls:
+            raise _BadCut("that module never runs by itself")
+        border = self.calls[cut][0][0]
+        shared: list[str] = []
+        self._before("", cut, border, shared)
+        split = Split(
+            cut,
+            tuple(shared),
+            tuple(reversed(_ancestors(cut))),
+            tuple(call for name in shared for call in self._called_parts(name)),
+        )
+        if not any(True for name in shared for _ in self.modules[name].parameters()):
+            raise _BadCut("nothing with parameters runs before it")
+        if not branch_parameters(self.model, split):
+            raise _BadCut("nothing with parameters is left after it")
+        for homes in self._tied:
+            before = [_is_before(home, split) for home, _ in homes]
+            if any(before) and not all(before):
+                home, name = homes[before.index(False)]
+                raise _BadCut(f"'{home}.{name}' is tied to a weight before it")
+        return split
+
+    def _before(self, owner: str, cut: str, border: int, shared: list[str]) -> None:
+        for child, module in self.modules[owner].named_children():
+            name = f"{owner}.{child}" if owner else child
+            if name not in self.spans:  # it never runs; a list of parameters belongs to its owner
+                if isinstance(module, (nn.ParameterList, nn.ParameterDict)):
+                    shared.append(name)
+                continue
+            if name == cut:  # the branch begins here
+                continue
+            first, last = self.spans[name]
+            if cut.startswith(f"{name}."):
+                self._before(name, cut, border, shared)
+            elif last < border:
+                shared.append(name)
+            elif first < border:  # on both sides
+                if name not in self.calls:
+                    self._before(name, cut, border, shared)
+                elif any(True for _ in module.parameters()):
+                    raise _BadCut(f"'{name}', which has parameters, runs both before and after it")
+
+    @cached_property
+    def _tied(self) -> list[list[tuple[str, str]]]:
+        """Of each weight that several modules have which run: these modules, and its name there."""
+        homes: dict[int, list[tuple[str, str]]] = {}
+        for module in (name for name in self.modules if name in self.spans):
+            for name, p in self.modules[module]._parameters.items():
+                if p is not None:
+                    homes.setdefault(id(p), []).append((module, name))
+        return [found for found in homes.values() if len(found) > 1]
+
+    def _called_parts(self, name: str) -> list[str]:
+        if name in self.calls:
+            return [name]
+        children = (f"{name}.{child}" for child, _ in self.modules[name].named_children())
+        return [part for child in children if child in self.spans for part in self._called_parts(child)]
+
+    def classifier(self) -> str | None:
+        """The last layer to run that gives the logits: a `Linear`, or a 1x1 convolution."""
+
+        def gives_logits(name: str) -> bool:
+            layer, shape = self.modules[name], self.shapes.get(name, torch.Size())
+            if isinstance(layer, nn.Linear):
+                return shape[-1:] == self.output.shape[-1:]
+            return (
+                isinstance(layer, nn.Conv2d)
+                and shape[1:2] == self.output.shape[1:]
+                and layer.kernel_size == (1, 1)
+            )
+
+        layers = [name for name in self.calls if gives_logits(name)]
+        return max(layers, key=lambda n: self.calls[n][-1][0]) if layers else None
+
+    def feature_module(self) -> str | None:
+        """The module whose input is the pooled feature: what the network declares, else its classifier."""
+        declared: str | None = getattr(self.model, "feature_module", None)
+        return declared or self.classifier()
+
+    def last_map(self, after: str | None) -> str | None:
+        """The module that gives the last spatial tensor, (B, C, H, W) with more than one pixel, after a cut.
+
+        It comes before the classifier, and not from within a module that gives tokens: those are attention maps.
+        """
+        border = self.calls[after][0][0] if after else -1
+        classifier = self.feature_module()
+        end = self.calls[classifier][-1][0] if classifier in self.calls else self.spans[""][1]
+        maps = [
+            name
+            for name, shape in self.shapes.items()
+            if len(shape) == 4
+            and shape[-1] * shape[-2] > 1
+            and self.calls[name][0][0] >= border
+            and self.calls[name][-1][1] < end
+            and not any(len(self.shapes.get(owner, ())) == 3 for owner in _ancestors(name))
+        ]
+        return max(maps, key=lambda n: self.calls[n][-1][1]) if maps else None
+
+
+class _BadCut(Exception):
+    pass
+
+
+def branch_parameters(model: nn.Module, split: Split) -> list[nn.Parameter]:
+    """The parameters each peer has for itself."""
+    shared = set(map(id, shared_parameters(model, split)))
+    return [p for p in model.parameters() if id(p) not in shared]
+
+
+def shared_parameters(model: nn.Module, split: Split) -> list[nn.Parameter]:
+    """The parameters all peers have in common."""
+    owned = (p for name in split.owners for p in model.get_submodule(name)._parameters.values())
+    inside = (p for name in split.modules for p in model.get_submodule(name).parameters())
+    return list({id(p): p for p in (*owned, *inside) if p is not None}.values())
+
+
+def _is_before(name: str, split: Split) -> bool:
+    return name in split.owners or any(name == part or name.startswith(f"{part}.") for part in split.modules)
+
+
+def _ancestors(name: str) -> list[str]:
+    """'a.b.c' -> ['a.b', 'a', '']; the root has none."""
+    parts = name.split(".") if name else []
+    return [".".join(parts[:i]) for i in reversed(range(len(parts)))]
+
+
+def _name_of(model: nn.Module) -> str:
+    return type(model).__name__

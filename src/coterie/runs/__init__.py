@@ -1,0 +1,1 @@
+"""Runs: a run directory, written and read."""

@@ -1,0 +1,211 @@
+"""A run directory: what was asked (config.yaml), what happened (metrics.jsonl), and what came of it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+from safetensors.torch import save
+
+from ..config.options import from_file
+from ..config.recipe import FREE, Recipe
+from ..data.inspect import contact_sheet
+from ..errors import InputError, reason, warn
+from ..files import write
+from ..methods import Method
+from ..training.checkpoint import Checkpoints
+from .environment import environment
+from .tracking import Tracker, need, tracker
+
+
+class Run:
+    """The files of one training. Opening a directory of the same recipe continues it; of another, refuses."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config, self.resolved = path / "config.yaml", path / "resolved.json"
+        self.metrics_file = path / "metrics.jsonl"
+        self.environment, self.student = path / "environment.json", path / "student.safetensors"
+        self.checkpoints = Checkpoints(path)
+        self.checkpoint = self.checkpoints.newest
+        self.recipe: Recipe | None = None
+        self.tracker: Tracker | None = None
+        self._lock: IO[str] | None = None
+        self._files: dict[Path, str | bytes] = {}
+        self._epoch = 0
+
+    def open(self, recipe: Recipe, processes: int = 1) -> dict[str, Any] | None:
+        """Lock the directory and check that it is new or holds a run of this recipe; return the state to resume.
+
+        No file is changed until `begin`, so that a run that is refused, here or because its state does not fit,
+        stays as it is. Until `close` no other process can open it.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path} is a file: --out must name a directory.")
+        if recipe.track is not None:
+            need(recipe.track)
+        lock = self.path / ".lock"
+        if self.path.is_dir() and not self.config.is_file() and not lock.exists() and any(self.path.iterdir()):
+            raise InputError(f"{self.path} is not empty and holds no run: choose another --out.")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = lock.open("a")
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written ({error.strerror}): choose another --out.") from None
+        try:
+            # A record lock: it goes with the process, however that ends, and no forked worker keeps it.
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise InputError(f"Another process is training in {self.path}: choose another --out.") from None
+            warn(f"{self.path} cannot be locked ({error.strerror}): see to it that no other process trains in it.")
+        self.recipe, self.checkpoints.every = recipe, recipe.checkpoint_seconds
+        if self.config.is_file():
+            self._compare(recipe)
+            self.same_data(recipe)
+        else:
+            sheet = io.BytesIO()
+            contact_sheet(recipe.data, views=3, seed=recipe.seed, mix=recipe.mix).save(sheet, "PNG")
+            self._files[self.path / "views.png"] = sheet.getvalue()
+            self._files[self.path / "data.json"] = json.dumps(recipe.data.described(), indent=2) + "\n"
+        state = self.checkpoints.load()
+        self._epoch = state["epoch"] if state else 0
+        self._files[self.config] = yaml.safe_dump(recipe.config, sort_keys=False)
+        self._files[self.resolved] = json.dumps(recipe.resolved, indent=2) + "\n"
+        self._files[self.environment] = self._with_environment(recipe.seed, processes)
+        self._files[self.metrics_file] = self._saved_metrics(state["metrics"] if state else 0)
+        return state
+
+    def begin(self) -> None:
+        """Write what `open` prepared: from here on the run goes."""
+        assert self.recipe is not None
+        for file, content in self._files.items():
+            write(file, content)
+        self._files = {}
+        self.tracker = tracker(self.recipe.track, self.path, self.recipe.config, self._epoch)
+
+    def close(self) -> None:
+        if self.tracker is not None:
+            self.tracker.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def same_data(self, recipe: Recipe, what: Sequence[str] = ("classes", "shape", "images")) -> None:
+        """Refuse to go on with other classes, shapes or numbers of images than the run began with."""
+        file = self.path / "data.json"
+        if not file.is_file():
+            return
+        was, now = _read_json(file), json.loads(json.dumps(recipe.data.described()))
+        for key in what:
+            if was[key] != now[key]:
+                raise InputError(
+                    f"The data is not that of {file} any more (its {key} differ): restore it, or choose "
+                    "another --out."
+                )
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One record per evaluation, which is one per epoch unless the recipe says otherwise."""
+        if not self.metrics_file.is_file():
+            raise InputError(f"{self.path} is not a run directory: it has no {self.metrics_file.name}.")
+        return [json.loads(line) for line in self.metrics_file.read_text().splitlines()]
+
+    def log(self, record: dict[str, Any]) -> None:
+        """Add a record. The file is replaced, not appended to: a reader never meets half a line."""
+        write(self.metrics_file, self.metrics_file.read_bytes() + json.dumps(record).encode() + b"\n")
+        if self.tracker is not None:
+            self.tracker.log(record)
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Keep a state together with how far the metrics went, so that no epoch is ever logged twice."""
+        assert self.recipe is not None
+        metrics = self.metrics_file.stat().st_size
+        self.checkpoints.save({**state, "metrics": metrics, "config": self.recipe.config})
+
+    def restore(self, method: Method) -> int:
+        """Load the weights last saved; returns the number of finished epochs."""
+        state = self.checkpoints.load()
+        if state is None:
+            raise InputError(f"{self.path} holds no checkpoint yet: train it first.")
+        try:
+            method.load_state_dict(state["method"])
+        except RuntimeError as error:
+            raise InputError(
+                f"The checkpoint in {self.path} does not fit this code's network: {reason(error)}"
+            ) from error
+        return int(state["epoch"])
+
+    def finish(self, method: Method) -> None:
+        """Write the deployable network's weights, a copy of each: a file refuses weights that are tied."""
+        weights = {k: v.detach().cpu().contiguous().clone() for k, v in method.deploy().state_dict().items()}
+        write(self.student, save(weights))
+
+    def _compare(self, recipe: Recipe) -> None:
+        # Read as options: one that is newer than the run has had its default.
+        stored = from_file(self.config).config
+        changes = [
+            f"{key} was {_show(was)}, is {_show(now)}"
+            for key, was, now in _differences(stored, recipe.config)
+            if key not in FREE
+        ]
+        if changes:
+            raise InputError(
+                f"{self.path} holds a run of another configuration ({'; '.join(changes)}): "
+                "choose another --out, or repeat its own options to continue it."
+            )
+
+    def _with_environment(self, seed: int, processes: int) -> str:
+        """The first process's surroundings, and under `continued` those of each that went on, as JSON."""
+        now: dict[str, Any] = environment(seed, processes)
+        if self.environment.is_file():
+            first = _read_json(self.environment)
+            now = {**first, "continued": [*first.get("continued", []), now]}
+        return json.dumps(now, indent=2) + "\n"
+
+    def _saved_metrics(self, length: int) -> bytes:
+        """The records without what was logged after the state to go on from: it will be logged again."""
+        records = self.metrics_file.read_bytes() if self.metrics_file.is_file() else b""
+        if len(records) < length:
+            raise InputError(f"{self.metrics_file} is shorter than when the checkpoint was written: restore it.")
+        return records[:length]
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text())
+    except ValueError as error:
+        raise InputError(f"{file} cannot be read ({reason(error)}): restore or remove it.") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{file} is not a table of names and values: restore or remove it.")
+    return content
+
+
+def restored(directory: Path) -> tuple[Recipe, Method, int]:
+    """A trained run's recipe with its data loaded, its method with the trained weights, its finished epochs."""
+    recipe, run = from_file(directory / "config.yaml"), Run(directory)
+    try:
+        recipe.data.load()
+    except InputError as error:
+        raise InputError(f"{error} (If its data has moved, change data.root in {run.config}.)") from None
+    method = recipe.build(fresh=False)
+    run.same_data(recipe, ("classes", "shape"))  # else its logits would be given the names of other classes
+    return recipe, method, run.restore(method)
+
+
+def _differences(was: Any, now: Any, key: str = "") -> list[tuple[str, Any, Any]]:
+    if isinstance(was, dict) and isinstance(now, dict):
+        return [
+            change
+            for name in {**was, **now}
+            for change in _differences(was.get(name), now.get(name), f"{key}.{name}" if key else name)
+        ]
+    return [] if was == now else [(key.replace(".init_args", "").removesuffix(".class_path"), was, now)]
+
+
+def _show(value: Any) -> str:
+    return "unset" if value is None else str(value)

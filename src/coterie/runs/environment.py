@@ -1,0 +1,68 @@
+"""What a number needs beside it: versions, hardware, the state of the code, the command."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import shlex
+import socket
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import __version__
+
+
+def environment(seed: int, processes: int = 1) -> dict[str, Any]:
+    """All of it as plain values."""
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "command": shlex.join([*_program(), *sys.argv[1:]]),
+        "directory": str(Path.cwd()),
+        "seed": seed,
+        "processes": processes,
+        "coterie": __version__,
+        "commit": _commit(Path(__file__).parent),
+        "project_commit": _commit(Path.cwd()),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        **{name: version(name) for name in ("torchvision", "timm", "numpy")},
+        "cuda": torch.version.cuda,
+        "host": socket.gethostname(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+    }
+
+
+def _program() -> list[str]:
+    program = sys.argv[0]
+    return ["python", program] if program.endswith(".py") and Path(program).name != "__main__.py" else ["coterie"]
+
+
+def _commit(directory: Path) -> str | None:
+    """The commit of the repository a directory is in, with `-dirty` if files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=40"]
+    try:
+        found = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+    except OSError:  # no git here
+        return None
+    return found.stdout.strip() or None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine()
+    )

@@ -1,0 +1,1 @@
+"""Training: terms become weights."""

@@ -1,0 +1,119 @@
+"""The training loop: terms become weights. It knows nothing about any method."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from ..config.recipe import Recipe, batches
+from ..config.schedule import Rates
+from ..data.rng import order
+from ..errors import Stopped
+from ..methods import Method
+from ..metrics.evaluate import evaluate
+from ..peers.layout import channels_last
+from ..runs.directory import Run
+from ..signals import Signals
+from .checkpoint import State
+from .distributed import join, synchronise_batch_norm
+from .memory import keep_freed_memory
+from .meters import Watch, advice, memory
+from .precision import Precision
+from .progress import Show
+
+
+def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
+    """Train what the recipe says into a run directory, or go on where that directory's run stopped."""
+    keep_freed_memory()
+    with (
+        join(recipe.torch_device()) as world,
+        closing(Run(out)) as run,
+        Signals() as signals,
+        advice(recipe),
+    ):
+        method, data, device = recipe.build(), recipe.data, world.device
+        method.prepare()
+        world.accepts(method, recipe.accumulate)
+        channels_last(method.to(device), method.net.peers, data.shape)
+        if recipe.sync_batch_norm:
+            synchronise_batch_norm(method, device)
+        optimizer = recipe.build_optimizer(method)
+        per_epoch = recipe.steps_per_epoch
+        rates = Rates(recipe.schedule, optimizer, recipe.epochs, per_epoch, recipe.warmup)
+        precision, watch = Precision(device, recipe.precision, recipe.clip_norm), Watch(device)
+        state = State(method, optimizer, rates, precision, watch)
+        if recipe.compile:
+            method.compile(**({} if recipe.compile is True else {"mode": recipe.compile}))
+        saved = world.first(partial(run.open, recipe, world.size))
+        if saved is not None:
+            state.restore(saved, world)
+        world.first(run.begin)  # all that could be refused has been
+        forward = world.parallel(method, data)
+
+        def save(due: bool) -> None:
+            """Save if it is time to, or if a signal asked one of the processes to stop; then stop."""
+            due, stop = world.any(due and world.rank == 0, signals.seen is not None)
+            if due or stop:
+                captured = state.capture(world)
+                world.first(partial(run.save, captured))
+            if stop:
+                raise Stopped(f"stopped by a signal after step {state.step}; the same command continues.")
+
+        with Show(title, recipe.epochs, per_epoch, state.step, quiet=world.rank > 0) as show:
+            for epoch in range(state.epoch, recipe.epochs):
+                images = order(recipe.seed, epoch, data.train_size)
+                left = batches(data.train_size, recipe.batch)[state.step - epoch * per_epoch :]
+                steps = [world.pieces(images[part], recipe.accumulate) for part in left]
+                mine = [piece.images for pieces in steps for piece in pieces]
+                stream = data.stream(mine, method.views, recipe.seed, epoch, device)
+                method.train()
+                for part, pieces in zip(left, steps, strict=True):
+                    world.seed(recipe.seed, state.step)
+                    lr = rates.set(state.step)
+                    if recipe.compile == "reduce-overhead":
+                        torch.compiler.cudagraph_mark_step_begin()  # what the last step's graphs wrote is free
+                    method.cross_entropy.see_batch(data.labels["train"][images[part]])
+                    for piece in pieces:
+                        views, targets = next(stream)
+                        if recipe.mix is not None:
+                            progress, draws = rates.progress(state.step), (recipe.seed, state.step, world.rank)
+                            views, targets = recipe.mix(views, targets, len(data.classes), progress, draws)
+                        with world.exchange(forward, now=piece is pieces[-1]):
+                            with precision.autocast():
+                                terms = forward(views, targets, epoch)
+                            precision.backward(terms["loss"] * piece.weight)
+                        watch.add(terms, piece, state.step, lr)
+                    if precision.step(optimizer):
+                        method.after_step()
+                    state.step += 1
+                    show.step(watch)
+                    save(due=run.checkpoints.due())
+                world.share_buffers(method)
+                state.epoch += 1
+                if state.epoch % recipe.evaluate_every == 0 or state.epoch == recipe.epochs:
+                    trained, epochs = watch.seconds, epoch % recipe.evaluate_every + 1
+                    watched = data.test_batches(1000, world.share(data.watched_size), data.watched)
+                    scores = evaluate(method, watched, device, world.gather)
+                    record = {
+                        "epoch": epoch,
+                        "step": state.step,
+                        "lr": optimizer.param_groups[0]["lr"],
+                        "terms": watch.means(world),
+                        "split": data.watched,
+                        **scores,
+                        "time": {
+                            "train": trained,
+                            "evaluate": watch.seconds - trained,
+                            "images_per_second": epochs * data.train_size / trained,
+                            "memory": memory(device),
+                        },
+                    }
+                    world.first(partial(run.log, record))
+                    watch.reset()
+                    show.epoch(record)
+                save(due=run.checkpoints.due(epoch_ended=True) or state.epoch == recipe.epochs)
+        world.first(partial(run.finish, method))
+    return method

@@ -1,0 +1,96 @@
+"""What a person sees while a run goes: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from .meters import Watch
+
+
+class Show:
+    """Progress over the steps of a run, with its loss terms, speed, memory and the time left."""
+
+    def __init__(
+        self,
+        title: str,
+        epochs: int,
+        per_epoch: int,
+        done: int = 0,
+        quiet: bool = False,
+        console: Console | None = None,
+    ) -> None:
+        self.title, self.epochs, self.per_epoch = title, epochs, per_epoch
+        self.console = console or Console(stderr=True, quiet=quiet)
+        self.live = self.console.is_terminal and not quiet
+        self.done = self.first = done
+        self.started = self.looked = time.monotonic()
+        self.said = 0.0
+        self.bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(compact=True),
+            console=self.console,
+            disable=not self.live,
+            transient=True,
+        )
+        self.task = self.bar.add_task(title, total=epochs * per_epoch, completed=done, note="")
+
+    def __enter__(self) -> Show:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def step(self, watch: Watch) -> None:
+        """A step has ended. Its numbers are read, which waits for the device, once a second or once a minute."""
+        self.done += 1
+        self.bar.advance(self.task)
+        now = time.monotonic()
+        if now - self.looked < (1 if self.live else 60):
+            return
+        self.looked = now
+        note = f"{_terms(watch.means())}  {watch.images / watch.seconds:.0f} images/s"
+        self.bar.update(self.task, note=note)
+        self._say(f"step {self.done % self.per_epoch}/{self.per_epoch}  {note}")
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        """An epoch has ended: show what it came to. Plain lines come at most every two seconds."""
+        self.looked = time.monotonic()
+        score, spent = record["predictors"][record["deployed"]]["error"], record["time"]
+        note = f"error {score:.2f} %  {_terms(record['terms'])}  {spent['images_per_second']:.0f} images/s"
+        self.bar.update(self.task, note=note)
+        if self.done == self.epochs * self.per_epoch or self.looked - self.said > 2:
+            self.said = self.looked
+            self._say(f"{note}  {spent['memory'] / 2**30:.2f} GB")
+
+    def _say(self, note: str) -> None:
+        if self.live:
+            return
+        left = (time.monotonic() - self.started) / max(1, self.done - self.first)
+        left *= self.epochs * self.per_epoch - self.done
+        epoch = -(-self.done // self.per_epoch)
+        self.console.print(
+            f"{self.title}  epoch {epoch}/{self.epochs}  {note}  {f'{_clock(left)} left' if left else 'done'}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _terms(means: dict[str, float]) -> str:
+    return "  ".join(f"{name} {value:.3f}" for name, value in means.items())
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
