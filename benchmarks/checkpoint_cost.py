@@ -27,8 +27,8 @@ from coterie.models import factory
 from coterie.peers.net import PeerNet
 from coterie.runs.directory import Run
 from coterie.runs.environment import environment
-from coterie.training.checkpoint import COST, Checkpoints
 from coterie.training.loop import train
+from coterie.training.state import COST, Checkpoints
 
 STEPS_PER_EPOCH, EVERY = 391, 600.0
 

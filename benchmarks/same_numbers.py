@@ -57,9 +57,12 @@ def train(source: Path, name: str, options: list[str], directory: Path) -> dict[
     if name == "PCL, killed and continued":
         # 4 steps an epoch: stopped inside the second one.
         stop = (
-            "import os, sys; from coterie.training.progress import Show as kind; step = kind.step\n"
+            "import os, sys\n"
+            "try: from coterie.cli.main import main; from coterie.training.progress import Show as kind\n"
+            "except ImportError: from coterie.cli import main; from coterie.progress import Show as kind\n"
+            "step = kind.step\n"
             "def stopping(self, *a):\n    step(self, *a)\n    if self.done == 6: os.kill(os.getpid(), 15)\n"
-            "kind.step = stopping; from coterie.cli.main import main; main(sys.argv[1:])"
+            "kind.step = stopping; main(sys.argv[1:])"
         )
         stopped = subprocess.run([sys.executable, "-c", stop, *module[2:]], cwd=directory, env=environment)
         if stopped.returncode != 75:

@@ -14,7 +14,7 @@ import coterie as package
 from coterie import models
 from coterie.errors import InputError
 from coterie.peers.cost import parameters
-from coterie.peers.init import start_equal
+from coterie.peers.init import init_from
 
 from .conftest import TinyNet, printed, refused
 
@@ -214,7 +214,7 @@ def weights_file(folder: Path, classes: int = 5) -> tuple[Path, nn.Module]:
 def test_init_gives_every_peer_the_weights_of_the_file(tmp_path: Path) -> None:
     file, trained = weights_file(tmp_path)
     net = package.PeerNet(TinyNet, 3, "stage2")
-    start_equal(net, file)
+    init_from(net, file)
     for peer in net.peers:
         assert all(torch.equal(w, trained.state_dict()[k]) for k, w in peer.state_dict().items())
     assert net.peers[0].stage1 is net.peers[2].stage1
@@ -226,7 +226,7 @@ def test_init_from_other_classes_starts_the_classifier_anew_and_equal(
 ) -> None:
     file, trained = weights_file(tmp_path, classes=9)
     net = package.PeerNet(TinyNet, 2, "stage2")
-    start_equal(net, file)
+    init_from(net, file)
     assert "head.bias, head.weight start anew" in capsys.readouterr().out
     assert torch.equal(net.peers[1].stage2[0].weight, trained.stage2[0].weight)
     assert torch.equal(net.peers[0].head.weight, net.peers[1].head.weight)
@@ -235,7 +235,7 @@ def test_init_from_other_classes_starts_the_classifier_anew_and_equal(
 def test_branch_noise_moves_all_branches_but_the_first(tmp_path: Path) -> None:
     file, trained = weights_file(tmp_path)
     net = package.PeerNet(TinyNet, 3, "stage2")
-    start_equal(net, file, noise=0.1)
+    init_from(net, file, noise=0.1)
     first, second, third = (peer.stage2[0].weight for peer in net.peers)
     assert torch.equal(first, trained.stage2[0].weight) and not torch.equal(second, third)
     assert ((second - first).std() / first.std()).item() == pytest.approx(0.1, rel=0.2)
@@ -245,14 +245,14 @@ def test_branch_noise_moves_all_branches_but_the_first(tmp_path: Path) -> None:
 def test_init_that_does_not_fit_is_refused_by_the_names_that_differ(tmp_path: Path) -> None:
     file, _ = weights_file(tmp_path)
     with pytest.raises(InputError, match=r"does not fit the network: stem\.weight is"):
-        start_equal(package.PeerNet(lambda: TinyNet(width=4), 2, "stage2"), file)
+        init_from(package.PeerNet(lambda: TinyNet(width=4), 2, "stage2"), file)
     with pytest.raises(InputError, match="does not fit the network: it lacks"):
-        start_equal(package.PeerNet(models.factory("resnet8", 5, 3), 2, "stage3"), file)
+        init_from(package.PeerNet(models.factory("resnet8", 5, 3), 2, "stage3"), file)
     with pytest.raises(InputError, match="There is no weights file"):
-        start_equal(package.PeerNet(TinyNet, 2, "stage2"), tmp_path / "nothing")
+        init_from(package.PeerNet(TinyNet, 2, "stage2"), tmp_path / "nothing")
     (tmp_path / "text").write_text("not weights")
     with pytest.raises(InputError, match="not a safetensors file"):
-        start_equal(package.PeerNet(TinyNet, 2, "stage2"), tmp_path / "text")
+        init_from(package.PeerNet(TinyNet, 2, "stage2"), tmp_path / "text")
 
 
 def test_recipe_starts_from_the_file_and_the_run_stands_without_it(tmp_path: Path) -> None:

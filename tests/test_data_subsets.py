@@ -18,8 +18,8 @@ from coterie.data.in_memory import InMemory
 from coterie.data.wrapped import dataset
 from coterie.errors import InputError
 from coterie.methods import Method
-from coterie.metrics.evaluate import of_run
 from coterie.report import examine
+from coterie.runs.evaluate_run import evaluate_run
 
 from .conftest import picture, printed, refused
 
@@ -259,7 +259,7 @@ def test_a_run_keeps_the_word_and_finds_its_images_again(runs):
 def test_evaluate_and_report_judge_a_run_on_its_own_images(runs):
     scores = json.loads(printed("evaluate", runs[3], "--json")[0])
     assert 0 <= scores["predictors"]["peer1"]["error"] <= 100
-    again = of_run(runs[3], digits(limit=5, limit_seed="seed"))  # another set takes the run's seed
+    again = evaluate_run(runs[3], digits(limit=5, limit_seed="seed"))  # another set takes the run's seed
     assert again["predictors"]["peer1"]["error"] == scores["predictors"]["peer1"]["error"]
     for seed, run in runs.items():  # one after the other: the report keeps the set it has read last
         checked = examine._examine(run, 0)

@@ -16,7 +16,7 @@ from coterie.deploy.export import export
 from coterie.deploy.formats import writer
 from coterie.models import init as initialise
 from coterie.models import resnet
-from coterie.runs.directory import restored
+from coterie.runs.rebuild import restored
 
 from .deployables import metadata
 

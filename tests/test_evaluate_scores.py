@@ -16,10 +16,11 @@ from coterie.data.digits import digits
 from coterie.deploy.latency import side_by_side
 from coterie.errors import InputError
 from coterie.metrics.calibration import halves, temperature
-from coterie.metrics.evaluate import Scores, evaluate, of_run
+from coterie.metrics.evaluate import Scores, evaluate
 from coterie.peers.cost import interleaved
 from coterie.peers.net import PeerNet
-from coterie.runs.directory import restored
+from coterie.runs.evaluate_run import evaluate_run
+from coterie.runs.rebuild import restored
 
 from .conftest import TinyNet, printed
 
@@ -144,9 +145,9 @@ class Larger(digits):
 
 def test_another_set_must_have_the_same_classes_and_shape(pcl_run: Path) -> None:
     with pytest.raises(InputError, match="Letters has other classes than the run's digits: a, b, c and 7 more"):
-        of_run(pcl_run, Letters())
+        evaluate_run(pcl_run, Letters())
     with pytest.raises(InputError, match="images of 1x9x9, but the run was trained on 1x8x8"):
-        of_run(pcl_run, Larger())
+        evaluate_run(pcl_run, Larger())
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from coterie.deploy.card import model_card
 from coterie.deploy.export import compare, edge_inputs, export
 from coterie.deploy.formats import load, writer
 from coterie.errors import Failure, InputError
-from coterie.runs.directory import restored
+from coterie.runs.rebuild import restored
 
 from .conftest import printed, refused, train
 

@@ -18,7 +18,7 @@ from coterie.methods.base import Ensemble
 from coterie.methods.pcl import PCL
 from coterie.peers.cuts import default_cut
 from coterie.peers.net import PeerNet
-from coterie.runs.directory import restored
+from coterie.runs.rebuild import restored
 
 from .conftest import printed, train
 from .deployables import lived_in, metadata

@@ -15,6 +15,7 @@ from coterie.config.options import from_file, from_options
 from coterie.config.recipe import Recipe
 from coterie.errors import InputError
 from coterie.peers.net import PeerNet
+from coterie.runs.evaluate_run import evaluate_run
 from coterie.training.loop import train
 
 from .conftest import TinyNet
@@ -54,7 +55,6 @@ def test_two_stages(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_is_evaluated_without_its_teacher(run: Path, tmp_path: Path) -> None:
-    from coterie.metrics.evaluate import of_run
 
     moved = tmp_path / "teacher"
     moved.mkdir()
@@ -62,7 +62,7 @@ def test_a_run_is_evaluated_without_its_teacher(run: Path, tmp_path: Path) -> No
         (moved / file).write_bytes((run / file).read_bytes())
     train(kd(moved), tmp_path / "student")
     (moved / "config.yaml").unlink()
-    assert "peer1" in of_run(tmp_path / "student")["predictors"]
+    assert "peer1" in evaluate_run(tmp_path / "student")["predictors"]
 
 
 def test_a_file_of_weights(run: Path) -> None:

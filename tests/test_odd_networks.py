@@ -252,7 +252,7 @@ def test_batch_norm_that_the_network_freezes_is_frozen_in_its_average() -> None:
         ("Plain", "DML", {}, False),
     ],
 )
-def test_whether_peers_would_stay_equal_is_seen_in_their_weights(
+def test_whether_peers_would_peers_stay_identical_is_seen_in_their_weights(
     name: str, method: str, more: dict[str, Any], stays: bool
 ) -> None:
     options: dict[str, Any] = {"model": f"{__name__}:{name}", "data": "digits", "method": method, **more}

@@ -58,7 +58,7 @@ def test_networks_that_can_are_channels_last() -> None:
 
 
 @pytest.mark.parametrize(("method", "stays"), [("DML", True), ("CL", True), ("PCL", False), ("KDCL", False)])
-def test_peers_that_would_stay_equal_are_refused(method: str, stays: bool, tmp_path: Path) -> None:
+def test_peers_that_would_peers_stay_identical_are_refused(method: str, stays: bool, tmp_path: Path) -> None:
     save_file(models.factory("resnet8", 10, 1)().state_dict(), tmp_path / "w.safetensors")
     options = {"model": "resnet8", "data": "digits", "method": method, "init": str(tmp_path / "w.safetensors")}
     if stays:

@@ -24,7 +24,7 @@ from coterie.deploy import images
 from coterie.deploy.formats import load, writer
 from coterie.deploy.predict import disagreement, find, predict
 from coterie.errors import InputError
-from coterie.runs.directory import restored
+from coterie.runs.rebuild import restored
 
 from .conftest import coterie, printed, refused, shared_data
 from .deployables import metadata

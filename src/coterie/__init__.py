@@ -11,13 +11,14 @@ def __getattr__(name: str) -> Any:
     """`PeerNet`, `Method`, every method and parts of recipes, imported at first use: torch is slow to import."""
     if not name[0].isupper():
         raise AttributeError(f"module 'coterie' has no attribute '{name}'")
+    from .config.schedule import Cosine, Steps
     from .data.mix import CutMix, MixUp
     from .methods import Method, available
     from .methods.losses import CrossEntropy
     from .peers.ema import MeanPeers
     from .peers.net import PeerNet
 
-    parts = (PeerNet, MeanPeers, Method, CutMix, MixUp, CrossEntropy)
+    parts = (PeerNet, MeanPeers, Method, CutMix, MixUp, CrossEntropy, Steps, Cosine)
     public = {part.__name__: part for part in parts} | available()
     if name in public:
         return public[name]

@@ -20,12 +20,13 @@ from ..deploy.latency import side_by_side
 from ..methods import Method
 from ..metrics.evaluate import evaluate
 from ..peers.net import Peers
+from ..runs.checkpoints import Checkpoints
 from ..runs.directory import Run as RunDirectory
-from ..training.checkpoint import Checkpoints, State
 from ..training.distributed import Piece, World
 from ..training.meters import Watch
 from ..training.precision import Precision
 from ..training.progress import Show
+from ..training.state import State
 from .noise import Noise
 from .size import Size
 from .subjects import EPOCH, Stepper, device, inputs, made

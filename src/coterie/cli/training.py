@@ -56,10 +56,10 @@ def evaluate(
         json: print JSON.
     """
     from ..deploy.latency import of_run as costs_of_run
-    from ..metrics.evaluate import of_run
     from ..report.tables import print_calibrations, print_costs, print_per_class, print_predictors
+    from ..runs.evaluate_run import evaluate_run
 
-    result = of_run(Path(run), data, calibrate)
+    result = evaluate_run(Path(run), data, calibrate)
     if costs:
         result["costs"] = costs_of_run(Path(run))
     if json:

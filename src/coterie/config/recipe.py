@@ -22,15 +22,17 @@ from ..errors import InputError
 from ..methods import Method
 from ..methods.losses import CrossEntropy
 from ..methods.pcl import PCL
+from ..methods.trial import peers_stay_identical
 from ..peers.cuts import default_cut
-from ..peers.init import start_equal, stay_equal
+from ..peers.init import init_from
 from ..peers.net import PeerNet
-from ..runs.tracking import Name as TrackerName
-from ..training.precision import Format
 from .schedule import Schedule, Steps
 
 # Imported so that the command line knows every method and data set by its short name.
 METHODS, DATA_SETS = methods.available(), data_sets.available()
+
+PrecisionName = Literal["32", "bf16", "fp16"]
+TrackerName = Literal["tensorboard", "wandb"]
 
 FREE = {"device", "compile", "accumulate", "checkpoint_every", "track", "data.root", "data.workers"}
 """Options that say how and where a run is computed, not what: they may change when it is continued."""
@@ -105,7 +107,7 @@ class Recipe:
     checkpoint_activations: bool = False
     seed: int = 0
     device: str = "auto"
-    precision: Format = "32"
+    precision: PrecisionName = "32"
     compile: bool | Literal["reduce-overhead"] = False
     accumulate: int = 1
     clip_norm: float | None = None
@@ -178,7 +180,7 @@ class Recipe:
         if weights is not None:
             self.resolved["class_weights"] = weights
         method.cross_entropy = CrossEntropy(self.label_smoothing, weights)
-        if fresh and stay_equal(method, self.data):
+        if fresh and peers_stay_identical(method, self.data):
             raise InputError(
                 f"Peers that start from the same weights and see the same views would stay equal: "
                 f"{self.method_class.__name__} needs --branch_noise, such as 0.05."
@@ -255,7 +257,7 @@ class Recipe:
                 "--branch_noise."
             )
         if fresh and asked:
-            start_equal(net, Path(self.init) if self.init is not None else None, self.branch_noise)
+            init_from(net, Path(self.init) if self.init is not None else None, self.branch_noise)
         return net
 
     def _made_into_peers(self, makes: list[Callable[[], torch.nn.Module]], example: torch.Tensor) -> PeerNet:

@@ -24,7 +24,8 @@ from ..methods import Method
 from ..methods.base import Ensemble
 from ..metrics.evaluate import Scores, calibrations
 from ..peers.net import standalone
-from ..runs.directory import Run, restored
+from ..runs.directory import Run
+from ..runs.rebuild import restored
 from .card import model_card
 from .formats import Format, Loaded, WithPeers, load, need_onnx, writer
 from .metadata import Metadata, from_json

@@ -18,7 +18,7 @@ from ..files import write
 from ..methods import Method
 from ..methods.base import Ensemble
 from ..peers.cost import interleaved, macs, parameters
-from ..runs.directory import restored
+from ..runs.rebuild import restored
 from .formats import WithPeers, session_options, writer
 from .metadata import Metadata
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from ..methods import Method, available
-from ..paper.protocols import Options
+
+Options = Mapping[str, Any]
+"""Flags of `coterie train` without their dashes: {'model': 'resnet32', 'method.weight': 0.1, ...}."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from pathlib import Path
 from threading import Event
 
 from ..errors import InputError
+from ..runs.checkpoints import Checkpoints
 from ..runs.reader import ASIDE
-from ..training.checkpoint import Checkpoints
 from .job import Job
 from .state import failure_file, log_file, state
 

@@ -8,11 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
-from ..data import Data
 from ..data.targets import checked_targets
 from ..errors import InputError
 from ..peers.ema import MeanPeers
@@ -221,15 +218,3 @@ class Ensemble(nn.Module):
         logits = self.method.ensemble(self.method.net(images))
         assert logits is not None
         return logits
-
-
-def tried(method: Method, data: Data) -> Method:
-    """A copy of a method with the gradients of one step on a few images; no trace is left in it or in chance."""
-    trial = copy.deepcopy(method).train()
-    device = next(trial.parameters()).device
-    views, labels = data.views(np.arange(min(16, data.train_size)), method.views, seed=0, epoch=0)
-    views, labels = [view.to(device) for view in views], labels.to(device)
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        # At the end of any ramp-up: every term has its weight.
-        trial(views, labels, 10**6)["loss"].backward()
-    return trial

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from ..experiments.job import Options
 from .numbers import Where
-
-Options = Mapping[str, Any]
-"""Flags of `coterie train` without their dashes: {'model': 'resnet32', 'method.weight': 0.1, ...}."""
 
 EXPERIMENTS = ("table1", "table2", "table3", "table4", "fig3", "fig4", "fig5")
 

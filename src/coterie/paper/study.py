@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import InputError
-from ..experiments.job import Job
+from ..experiments.job import Job, Options
 from .numbers import Where
-from .protocols import CIFAR, Options, Protocol, Setting
+from .protocols import CIFAR, Protocol, Setting
 from .tables import Cell, Row
 
 EXPERIMENTS = ("study", "screening", "split")

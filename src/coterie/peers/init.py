@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -10,14 +9,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ..data import Data
 from ..errors import InputError
-from ..methods.base import Method, tried
 from .net import PeerNet
 
 
 @torch.no_grad()
-def start_equal(net: PeerNet, file: Path | None = None, noise: float = 0.0) -> None:
+def init_from(net: PeerNet, file: Path | None = None, noise: float = 0.0) -> None:
     """Give every peer, trunk and branch, the weights of a safetensors file; without one, those of the first peer.
 
     Layers that give as many outputs as there are classes start anew, equal in all peers, where the file has other
@@ -33,24 +30,6 @@ def start_equal(net: PeerNet, file: Path | None = None, noise: float = 0.0) -> N
         for p in peer.parameters():
             if noise and id(p) not in shared and p.numel() > 1:
                 p.add_(noise * p.std() * torch.randn_like(p))
-
-
-def stay_equal(method: Method, data: Data) -> bool:
-    """Whether nothing would make peers differ that start equal: not their views, dropout, or what is beside them.
-
-    A step is tried: the last two peers, no leader being among them, get the same gradients or not.
-    """
-    peers = method.net.peers[-2:]
-    if len(peers) < 2 or not _same(*(list(peer.state_dict().values()) for peer in peers)):
-        return False
-    return _same(*([p.grad for p in peer.parameters()] for peer in tried(method, data).net.peers[-2:]))
-
-
-def _same(one: Sequence[Tensor | None], two: Sequence[Tensor | None]) -> bool:
-    return len(one) == len(two) and all(
-        a is b or (a is not None and b is not None and a.shape == b.shape and torch.equal(a, b))
-        for a, b in zip(one, two, strict=True)
-    )
 
 
 def _read(file: Path) -> dict[str, Tensor]:

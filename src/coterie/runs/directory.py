@@ -19,7 +19,7 @@ from ..data.inspect import contact_sheet
 from ..errors import InputError, reason, warn
 from ..files import write
 from ..methods import Method
-from ..training.checkpoint import Checkpoints
+from ..runs.checkpoints import Checkpoints
 from .environment import environment
 from .tracking import Tracker, need, tracker
 
@@ -183,18 +183,6 @@ def _read_json(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{file} is not a table of names and values: restore or remove it.")
     return content
-
-
-def restored(directory: Path) -> tuple[Recipe, Method, int]:
-    """A trained run's recipe with its data loaded, its method with the trained weights, its finished epochs."""
-    recipe, run = from_file(directory / "config.yaml"), Run(directory)
-    try:
-        recipe.data.load()
-    except InputError as error:
-        raise InputError(f"{error} (If its data has moved, change data.root in {run.config}.)") from None
-    method = recipe.build(fresh=False)
-    run.same_data(recipe, ("classes", "shape"))  # else its logits would be given the names of other classes
-    return recipe, method, run.restore(method)
 
 
 def _differences(was: Any, now: Any, key: str = "") -> list[tuple[str, Any, Any]]:

@@ -6,11 +6,10 @@ import importlib
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
+from ..config.recipe import TrackerName
 from ..errors import InputError
-
-Name = Literal["tensorboard", "wandb"]
 
 
 class Tracker(Protocol):
@@ -60,7 +59,7 @@ class WandB:
         self.run.finish()
 
 
-def tracker(name: Name | None, directory: Path, config: dict[str, Any], epoch: int) -> Tracker | None:
+def tracker(name: TrackerName | None, directory: Path, config: dict[str, Any], epoch: int) -> Tracker | None:
     """The tracker of this name, ready for this epoch and those after it."""
     if name is None:
         return None
@@ -77,7 +76,7 @@ def flat(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]
             yield f"{prefix}{name}", value
 
 
-def need(name: Name) -> Any:
+def need(name: TrackerName) -> Any:
     """The module that a tracker is fed through."""
     try:
         return importlib.import_module({"tensorboard": "torch.utils.tensorboard", "wandb": "wandb"}[name])

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ..data import Data
 from ..errors import Failure, InputError, reason
 from ..methods import Method
-from ..methods.base import tried
+from ..methods.trial import trial_step
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ class World:
 
     def _has_unused(self, method: Method, data: Data) -> bool:
         """Whether some parameter gets no gradient, so that nobody must wait for it."""
-        return any(p.requires_grad and p.grad is None for p in tried(method, data).parameters())
+        return any(p.requires_grad and p.grad is None for p in trial_step(method, data).parameters())
 
     def exchange(self, forward: nn.Module, now: bool) -> AbstractContextManager[None]:
         """Gradients are exchanged in the last backward pass of a step only."""

@@ -17,12 +17,12 @@ from ..metrics.evaluate import evaluate
 from ..peers.layout import channels_last
 from ..runs.directory import Run
 from ..signals import Signals
-from .checkpoint import State
 from .distributed import join, synchronise_batch_norm
 from .memory import keep_freed_memory
 from .meters import Watch, advice, memory
 from .precision import Precision
 from .progress import Show
+from .state import State
 
 
 def train(recipe: Recipe, out: Path, title: str = "training") -> Method:

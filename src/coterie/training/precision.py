@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-Format = Literal["32", "bf16", "fp16"]
+from ..config.recipe import PrecisionName
 
 
 class Precision:
@@ -19,7 +19,7 @@ class Precision:
         clip_norm: the largest norm of all gradients together.
     """
 
-    def __init__(self, device: torch.device, format: Format = "32", clip_norm: float | None = None) -> None:
+    def __init__(self, device: torch.device, format: PrecisionName = "32", clip_norm: float | None = None) -> None:
         self.device, self.format, self.clip_norm = device, format, clip_norm
         self.scaler = torch.amp.GradScaler(device.type, enabled=format == "fp16")
 

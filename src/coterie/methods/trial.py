@@ -1,0 +1,43 @@
+"""A step that is tried on a copy of a method, before anything is trained."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data import Data
+from .base import Method
+
+
+def trial_step(method: Method, data: Data) -> Method:
+    """Return a copy of a method with the gradients of one step on a few images; restores the RNG state."""
+    trial = copy.deepcopy(method).train()
+    device = next(trial.parameters()).device
+    views, labels = data.views(np.arange(min(16, data.train_size)), method.views, seed=0, epoch=0)
+    views, labels = [view.to(device) for view in views], labels.to(device)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        # At the end of any ramp-up: every term has its weight.
+        trial(views, labels, 10**6)["loss"].backward()
+    return trial
+
+
+def peers_stay_identical(method: Method, data: Data) -> bool:
+    """Whether nothing would make peers differ that start equal: not their views, dropout, or what is beside them.
+
+    A step is tried: the last two peers, no leader being among them, get the same gradients or not.
+    """
+    peers = method.net.peers[-2:]
+    if len(peers) < 2 or not _same(*(list(peer.state_dict().values()) for peer in peers)):
+        return False
+    return _same(*([p.grad for p in peer.parameters()] for peer in trial_step(method, data).net.peers[-2:]))
+
+
+def _same(one: Sequence[Tensor | None], two: Sequence[Tensor | None]) -> bool:
+    return len(one) == len(two) and all(
+        a is b or (a is not None and b is not None and a.shape == b.shape and torch.equal(a, b))
+        for a, b in zip(one, two, strict=True)
+    )
