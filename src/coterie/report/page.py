@@ -103,7 +103,7 @@ def render(report: Report, title: str, refresh: int | None = None) -> str:
         report=report,
         refresh=refresh,
         runs=sum(len(g.runs) for g in report.groups),
-        made=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        made=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
     )
 

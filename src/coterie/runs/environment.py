@@ -21,7 +21,7 @@ from .. import __version__
 def environment(seed: int, processes: int = 1) -> dict[str, Any]:
     """All of it as plain values."""
     return {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": shlex.join([*_program(), *sys.argv[1:]]),
         "directory": str(Path.cwd()),
         "seed": seed,
