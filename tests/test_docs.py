@@ -11,8 +11,7 @@ import pytest
 import torch
 
 import coterie
-
-from .conftest import TinyNet
+from tests.helpers.common import TinyNet
 
 ROOT = Path(__file__).parents[1]
 

@@ -1,0 +1,59 @@
+"""Runs on a real local Ray with two workers, one of which is lost: its run goes on from its checkpoint."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from coterie.experiments.job import Job
+from coterie.experiments.state import state
+from tests.experiments.test_experiments_runner import ONLY, jobs, starts, until
+from tests.helpers.experiment import finish, start
+
+LONG = {"epochs": 60}
+
+
+def trainer(job: Job) -> int | None:
+    """The process that trains a job."""
+    for entry in Path("/proc").iterdir():
+        try:
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            continue
+        if entry.name.isdigit() and b"train" in command and job.name.encode() in command:
+            return int(entry.name)
+    return None
+
+
+def parent(process: int) -> int:
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(status.partition("PPid:")[2].split()[0])
+
+
+@pytest.mark.slow
+def test_a_lost_workers_run_restarts_from_its_checkpoint(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="the extra `cluster` is not installed")
+    out = tmp_path / "out"
+    lost, other = jobs(2, **LONG)
+    driver = start("fig3", "--only", ONLY, "--out", out, "--seeds", 2, "--launcher", "ray", **LONG)
+    try:
+        until(lambda: all((out / job.name / "checkpoint.pt").is_file() for job in (lost, other)), 300)
+        process = trainer(lost)
+        assert process is not None and trainer(other) is not None  # both at once: two workers
+        worker = parent(process)
+        assert b"ray" in Path(f"/proc/{worker}/cmdline").read_bytes()
+        os.kill(worker, signal.SIGKILL)  # as with a node: the worker and what it started
+        os.kill(process, signal.SIGKILL)
+        until(lambda: trainer(lost) is None)
+        before = state(out, lost)
+        assert before.kind == "partial" and 0 < before.epochs < LONG["epochs"]
+        code, text, error = finish(driver)
+    finally:
+        driver.kill()
+    assert code == 0 and "2/2" in text, error
+    after = state(out, lost)
+    assert after.kind == "done" and starts(out, lost) == 2 and starts(out, other) == 1
+    assert after.result.records[: before.epochs - 1] == before.result.records[: before.epochs - 1]  # resumed

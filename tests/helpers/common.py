@@ -1,0 +1,112 @@
+"""What the tests share: a small real network, real data where it is, and the command line as users call it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+# Results are the same to the bit only with the same number of threads, in this process and in those it starts.
+os.environ["OMP_NUM_THREADS"] = "1"
+torch.set_num_threads(1)
+
+
+class TinyNet(nn.Module):
+    """A network of our own: three convolutional stages, batch-norm, a Linear. Runs in a millisecond."""
+
+    def __init__(self, classes: int = 5, width: int = 8, channels: int = 3) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(channels, width, 3, padding=1)
+        self.stage1 = nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU())
+        self.stage2 = nn.Sequential(nn.Conv2d(width, 2 * width, 3, 2, 1), nn.BatchNorm2d(2 * width), nn.ReLU())
+        self.stage3 = nn.Sequential(nn.Conv2d(2 * width, 2 * width, 3, padding=1), nn.BatchNorm2d(2 * width))
+        self.head = nn.Linear(2 * width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.stage3(self.stage2(self.stage1(self.stem(x)))))
+        logits: Tensor = self.head(x.mean((2, 3)))
+        return logits
+
+
+def coterie(*arguments: object, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user does, in a process of its own with one thread."""
+    return subprocess.run(
+        [sys.executable, "-m", "coterie", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **environment},
+    )
+
+
+def printed(*arguments: object, stdin: bytes = b"") -> tuple[str, str]:
+    """What a command that succeeds writes to its standard output and error; runs in this process."""
+    from coterie.cli.main import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        patch.setenv("COLUMNS", "200")
+        main([str(argument) for argument in arguments])
+    return out.getvalue(), err.getvalue()
+
+
+def refused(*arguments: object, cwd: Path | None = None) -> str:
+    """A command that must be refused: exit code 2, one sentence, no traceback. Returns the sentence.
+
+    Runs in this process, where an exception that is not bad input fails the test by itself.
+    """
+    from coterie.cli.main import main
+
+    stderr = io.StringIO()
+    with contextlib.chdir(cwd or "."), contextlib.redirect_stderr(stderr), pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    assert ended.value.code == 2, stderr.getvalue()
+    lines = stderr.getvalue().strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("coterie: "), stderr.getvalue()
+    return lines[0].removeprefix("coterie: ")
+
+
+def script(name: str) -> ModuleType:
+    """A script of benchmarks/ as a module."""
+    file = Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def picture(seed: int = 0, size: tuple[int, int] = (40, 30)) -> Image.Image:
+    """Smooth random colours: JPEG keeps them nearly."""
+    random = np.random.default_rng(seed)
+    return Image.fromarray(random.integers(0, 256, (3, 4, 3), dtype=np.uint8)).resize(
+        size, Image.Resampling.BICUBIC
+    )
+
+
+def shared_data(name: str) -> Path:
+    """A file of the project's shared real data; the test is skipped, with a message, where it is absent."""
+    file = Path(__file__).resolve().parents[3] / "shared" / "data" / name
+    if not file.exists():
+        pytest.skip(f"the shared data file {name} is not beside this checkout")
+    return file
+
+
+def train(out: Path, *options: object) -> Path:
+    """A real run on digits, a few seconds."""
+    arguments = ["--model", "resnet8", "--data", "digits", "--data.limit", 30, "--batch", 64, "--epochs", 5]
+    printed("train", *arguments, "--out", out, *options)
+    return out

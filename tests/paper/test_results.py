@@ -1,0 +1,107 @@
+"""What the documents say of results is what the results in this repository say."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from coterie.paper import study
+from coterie.paper.figures import draw
+from coterie.paper.protocols import MINI, PROTOCOLS
+from coterie.paper.render import END, markdown
+from coterie.paper.reproduce import Reproduction, default_out, planned_seeds
+from coterie.paper.study import STUDIES
+from coterie.paper.tables import cells
+from tests.helpers.common import script
+from tests.helpers.experiment import write_run
+
+ROOT = Path(__file__).parents[2]
+PLACE = re.compile(r"<!-- coterie reproduce (?P<told>.*?) -->\n(?P<text>.*?)" + END, re.DOTALL)
+TRIAL = re.compile(r"<!-- trial: (\w+) -->\n(.*?)" + END, re.DOTALL)
+FIGURE = re.compile(r"\(\.\./results/(\w+)/(fig\d)\.svg\)")
+DOCUMENTS = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("results.md", "study.md", "worth.md"))]
+TABLES = [
+    pytest.param(match["told"], match["text"], id=f"{file.name}: {match['told']}")
+    for file in DOCUMENTS
+    for match in PLACE.finditer(file.read_text())
+    if match["text"].strip()  # before its first run a table's place is empty
+]
+
+
+def test_both_documents_have_table_1() -> None:
+    assert sum(str(table.values[0]).startswith("table1 ") for table in TABLES) >= 2
+
+
+def test_the_study_has_a_place_for_each_of_its_tables() -> None:
+    places = [match["told"] for match in PLACE.finditer((ROOT / "docs" / "study.md").read_text())]
+    planned = [
+        f"{experiment} --protocol {name}" for name, protocol in STUDIES.items() for experiment in protocol.settings
+    ]
+    assert sorted(places) == sorted(planned)
+
+
+@pytest.mark.parametrize(("told", "text"), TABLES)
+def test_a_table_in_a_document_is_that_of_the_results(told: str, text: str) -> None:
+    what, *options = shlex.split(told)
+    named = dict(zip(options[::2], options[1::2], strict=True))
+    protocol = (PROTOCOLS | STUDIES)[named.pop("--protocol")]
+    seeds = int(named.pop("--seeds", planned_seeds(what, protocol)))
+    only, against = named.pop("--only", ""), named.pop("--against", "")
+    made = Reproduction(what, protocol, ROOT / default_out(what, protocol), seeds, only, against=against)
+    written = made.study_tables().markdown() if what in study.EXPERIMENTS else markdown(made.lines())
+    assert not named and text.strip() == written.strip(), f"coterie reproduce {told} --show --into"
+
+
+@pytest.mark.parametrize("told", sorted(set(FIGURE.findall((ROOT / "docs" / "results.md").read_text()))))
+def test_a_figure_in_a_document_is_that_of_the_results(told: tuple[str, str], tmp_path: Path) -> None:
+    """Redrawn, every path is within half a point of the one in the repository."""
+    protocol, figure = told
+    shown = ROOT / "results" / protocol
+    out = shutil.copytree(shown, tmp_path / "copy", ignore=shutil.ignore_patterns("*.svg", "*.safetensors"))
+    made = Reproduction(figure, PROTOCOLS[protocol], out, 3)
+    assert draw(figure, made.cells, out)
+    ours, theirs = (
+        [[float(n) for n in re.findall(r"-?\d+\.?\d*", path)] for path in re.findall(r' d="([^"]+)"', svg)]
+        for svg in ((out / f"{figure}.svg").read_text(), (shown / f"{figure}.svg").read_text())
+    )
+    assert len(ours) == len(theirs) > 10
+    for path, other in zip(ours, theirs, strict=True):
+        assert path == pytest.approx(other, abs=0.5), f"coterie reproduce {figure} --protocol {protocol} --show"
+
+
+def test_results_name_no_place_of_a_machine() -> None:
+    files = [file for file in (ROOT / "results").rglob("*") if file.suffix in (".yaml", ".json")]
+    assert files
+    for file in files:
+        text = file.read_text()
+        assert not re.search(r"[\s\"'=](/|~)\w", text), file
+        if file.name == "environment.json":
+            assert json.loads(text)["commit"], file
+
+
+def test_peers_and_epochs_are_compared_at_the_same_computation(tmp_path: Path) -> None:
+    beside = script("beside_table1")
+    own = {cell.row: cell.jobs for cell in cells("table1", MINI, 2)}
+    assert beside.row("PCL", {"epochs": 300}, 2).jobs == own["PCL"]  # those of Table 1 are trained once
+    assert beside.row("Baseline", {"epochs": 1200}, 2).jobs == own["Baseline, 4x epochs"]
+    for row, epochs, ends in (("Baseline", 300, (41.0, 42.0)), ("PCL", 75, (40.0, 40.5))):
+        for job, error in zip(beside.row(row, {"epochs": epochs}, 2).jobs, ends, strict=True):
+            file = write_run(tmp_path, job, {"peer1": error, "mean1": error}) / "metrics.jsonl"
+            lines = file.read_text().splitlines(keepends=True)
+            file.write_text("".join(lines[epoch] for epoch in job.evaluated))
+    _, _, _, line, *_ = beside.table(beside.TRIALS["epochs"], tmp_path, 2).splitlines()
+    errors = "41.50 ± 0.71 (41.50) | 40.25 ± 0.35 (40.25) | -1.25 ± 3.18 (2)"  # t = 12.7 with one degree
+    assert line == f"| 300 plain epochs, 75 of PCL | {errors} |"
+
+
+def test_trials_in_the_documents_are_those_of_the_results() -> None:
+    beside = script("beside_table1")
+    found = [told for file in DOCUMENTS for told in TRIAL.findall(file.read_text())]
+    assert found
+    for name, text in found:
+        assert text.strip() == beside.table(beside.TRIALS[name], ROOT / "results" / "mini", 1).strip()
