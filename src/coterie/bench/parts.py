@@ -50,7 +50,7 @@ def _step(size: Size) -> dict[str, Any]:
     """Each part by itself, between two whole steps."""
     torch.manual_seed(0)
     stepper = Stepper(made("PCL", size), size.batch, size)
-    method, where = stepper.method, device()
+    method, where = stepper.step.method, device()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         parts: dict[str, tuple[Run, float]] = {
@@ -83,14 +83,14 @@ def _views(size: Size) -> Run:
 
 def _optimiser(stepper: Stepper) -> Run:
     """With gradients that stay: a step clears those of its own."""
-    gradients = [torch.zeros_like(p) for p in stepper.method.parameters() if p.requires_grad]
+    gradients = [torch.zeros_like(p) for p in stepper.step.method.parameters() if p.requires_grad]
 
     def step() -> None:
-        trained = [p for p in stepper.method.parameters() if p.requires_grad]
+        trained = [p for p in stepper.step.method.parameters() if p.requires_grad]
         for p, gradient in zip(trained, gradients, strict=True):
             p.grad = gradient
-        stepper.optimizer.step()
-        stepper.optimizer.zero_grad()
+        stepper.step.optimizer.step()
+        stepper.step.optimizer.zero_grad()
 
     return step
 
@@ -159,8 +159,8 @@ def _log(method: Method, size: Size, folder: Path) -> Run:
 def _save(stepper: Stepper, folder: Path) -> Run:
     """All that the engine keeps, written, read back and synced."""
     where = device()
-    rates = Rates(Steps(), stepper.optimizer, 1, EPOCH_STEPS)
-    state = State(stepper.method, stepper.optimizer, rates, Precision(where), Watch(where))
+    rates = Rates(Steps(), stepper.step.optimizer, 1, EPOCH_STEPS)
+    state = State(stepper.step.method, stepper.step.optimizer, rates, Precision(where), Watch(where))
     checkpoints, world = Checkpoints(folder), World(where)
     return lambda: checkpoints.save(state.capture(world))
 

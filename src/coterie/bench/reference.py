@@ -11,12 +11,11 @@ import numpy as np
 from ..data.rng import order
 from ..training.distributed import World
 from ..training.meters import Watch
-from ..training.precision import Precision
 from . import usual
 from .noise import Noise
 from .processes import elsewhere
 from .size import Size
-from .subjects import EPOCH, device, made, recipe
+from .subjects import EPOCH, device, made, optimiser_step
 from .timing import Run, in_turns
 
 
@@ -58,8 +57,7 @@ def turns(size: Size) -> Run:
     images, where = size.steps * size.batch, device()
     data, method = Noise(images), made("PCL", size)
     data.load()
-    optimizer, world, watch = recipe().build_optimizer(method), World(where), Watch(where)
-    precision = Precision(where)
+    optimise, world, watch = optimiser_step(method), World(where), Watch(where)
 
     def turn() -> None:
         mixed = order(0, EPOCH, images)
@@ -69,11 +67,7 @@ def turns(size: Size) -> Run:
         for step, piece in enumerate(pieces):
             world.seed(0, step)
             seen, labels = next(stream)
-            terms = method(seen, labels, EPOCH)
-            precision.backward(terms["loss"] * piece.weight)
-            watch.add(terms, piece, step, 0.1)
-            if precision.step(optimizer):
-                method.after_step()
+            watch.add(optimise(seen, labels, EPOCH), piece, step, 0.1)
 
     return turn
 

@@ -17,6 +17,8 @@ from ..peers.cuts import Cut, list_cuts
 from ..peers.layout import channels_last
 from ..peers.net import PeerNet
 from ..training.memory import keep_freed_memory
+from ..training.precision import Precision
+from ..training.step import Step
 from .size import Size
 
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -64,21 +66,20 @@ def recipe() -> Recipe:
     return from_options({})
 
 
+def optimiser_step(method: Method) -> Step:
+    """The engine's step of a method, with the default optimiser and precision."""
+    return Step(method, recipe().build_optimizer(method), Precision(device()))
+
+
 class Stepper:
-    """One step of a method on a batch that is already augmented: forward, backward, optimiser, averages."""
+    """One step of a method on a batch that is already augmented."""
 
     def __init__(self, method: Method, batch: int, size: Size) -> None:
-        self.method = method
-        self.optimizer = recipe().build_optimizer(method)
+        self.step = optimiser_step(method)
         self.views, self.labels = inputs(method.views, batch, size)
 
     def __call__(self) -> dict[str, Tensor]:
-        terms: dict[str, Tensor] = self.method(self.views, self.labels, EPOCH)
-        terms["loss"].backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.method.after_step()
-        return terms
+        return self.step(self.views, self.labels, EPOCH)
 
 
 def inputs(views: int, batch: int, size: Size) -> tuple[list[Tensor], Tensor]:

@@ -11,6 +11,8 @@ import torch
 
 from ..config.recipe import Recipe
 from ..peers.layout import channels_last
+from ..training.precision import Precision
+from ..training.step import Step
 from .job import Job, cost
 
 STEPS = 3
@@ -45,14 +47,11 @@ def measure(recipe: Recipe, threads: int) -> Speed:
 def _measure(recipe: Recipe) -> Speed:
     method, data, device = recipe.build(fresh=False), recipe.data, recipe.torch_device()
     channels_last(method.to(device), method.net.peers, data.shape)
-    optimizer = recipe.optimizer(list(method.parameters()))
+    optimise = Step(method, recipe.build_optimizer(method), Precision(device, recipe.precision))
 
     def step() -> None:
         views, labels = data.views(np.arange(recipe.batch), method.views, recipe.seed, 0)
-        terms = method(views[0].to(device), labels.to(device), 0)
-        terms["loss"].backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        terms = optimise([view.to(device) for view in views], labels.to(device), 0)
         terms["loss"].item()  # a GPU has finished
 
     step()  # the first one also allocates

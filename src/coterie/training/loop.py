@@ -23,6 +23,7 @@ from .meters import Watch, advice, memory
 from .precision import Precision
 from .progress import Show
 from .state import State
+from .step import Step
 
 
 def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
@@ -52,6 +53,7 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
             state.restore(saved, world)
         world.first(run.begin)  # all that could be refused has been
         forward = world.parallel(method, data)
+        step = Step(method, optimizer, precision, forward)
 
         def save(due: bool) -> None:
             """Save if it is time to, or if a signal asked one of the processes to stop; then stop."""
@@ -82,12 +84,9 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
                             progress, draws = rates.progress(state.step), (recipe.seed, state.step, world.rank)
                             views, targets = recipe.mix(views, targets, len(data.classes), progress, draws)
                         with world.exchange(forward, now=piece is pieces[-1]):
-                            with precision.autocast():
-                                terms = forward(views, targets, epoch)
-                            precision.backward(terms["loss"] * piece.weight)
+                            terms = step.backward(views, targets, epoch, piece.weight)
                         watch.add(terms, piece, state.step, lr)
-                    if precision.step(optimizer):
-                        method.after_step()
+                    step.update()
                     state.step += 1
                     show.step(watch)
                     save(due=run.checkpoints.due())

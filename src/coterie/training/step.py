@@ -1,0 +1,45 @@
+"""One optimiser step of a method: forward, backward, update, averages."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ..methods import Method
+from ..methods.base import Views
+from .precision import Precision
+
+
+class Step:
+    """Train a method by one batch at a time, whole or in parts.
+
+    Args:
+        method: what is trained.
+        optimizer: of its parameters.
+        precision: how the forward pass is computed.
+        forward: the method as all processes run it; by default itself.
+    """
+
+    def __init__(
+        self, method: Method, optimizer: Optimizer, precision: Precision, forward: nn.Module | None = None
+    ) -> None:
+        self.method, self.optimizer, self.precision = method, optimizer, precision
+        self.forward = method if forward is None else forward
+
+    def __call__(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
+        """Take a whole step and return its loss terms."""
+        terms = self.backward(views, targets, epoch)
+        self.update()
+        return terms
+
+    def backward(self, views: Views, targets: Tensor, epoch: float, weight: float = 1.0) -> dict[str, Tensor]:
+        """Add the gradients of a batch, or of a part of it that has this weight; return its loss terms."""
+        with self.precision.autocast():
+            terms: dict[str, Tensor] = self.forward(views, targets, epoch)
+        self.precision.backward(terms["loss"] * weight)
+        return terms
+
+    def update(self) -> None:
+        """Let the optimiser step and the averages follow."""
+        if self.precision.step(self.optimizer):
+            self.method.after_step()
