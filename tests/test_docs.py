@@ -45,6 +45,7 @@ def test_the_recipes_run() -> None:
         "epochs": 2,
         "loader": [(views, torch.randint(5, (4,)))],
     }
+    assert not re.search(r"\b[A-Z]{3,}_[A-Z]{3,}\b", (ROOT / "docs/recipes.md").read_text())  # no placeholder
     loop, *criteria = blocks("docs/recipes.md", "python")
     for criterion in criteria:
         exec(criterion, names)

@@ -134,6 +134,19 @@ def test_in_a_loop_of_ones_own() -> None:
     assert targets.shape == (6, 3) and torch.isfinite(method(mixed, targets, 0)["loss"])
 
 
+def test_one_view_may_be_a_tensor_and_bad_targets_are_refused() -> None:
+    views, labels = batch(1)
+    one, several = (coterie.MixUp(probability=1.0)(v, labels, 5, seed=(1,)) for v in (views[0], views))
+    assert torch.equal(one[0][0], several[0][0]) and torch.equal(one[1], several[1])
+    for targets, says in (
+        (labels[:3], "not of shape"),
+        (labels.float(), "must be integers"),
+        (labels + 3, "from 0 to 4, not 3 to 7"),
+    ):
+        with pytest.raises(InputError, match=says):
+            coterie.CutMix()(views, targets, 5)
+
+
 def test_probabilities_are_mixed_too() -> None:
     views, _ = batch()
     soft = torch.softmax(torch.randn(6, 5), 1)
@@ -187,6 +200,8 @@ def test_refused_before_anything_is_written(tmp_path: Path) -> None:
     out = tmp_path / "run"
     say = refused("train", *MIXED, "--method", "MCL", "--out", out)
     assert "MCL" in say and "--mix" in say
+    for options in (["--mix.probability", 1], ["--mix", "[CutMix,MixUp]"]):
+        assert "--mix is CutMix or MixUp" in refused("train", *MIXED[:-2], *options, "--out", out)
     say = refused("train", *MIXED, "--mix.alpha", "0", "--out", out)
     assert "alpha of CutMix must be greater than 0" in say
     say = refused("train", *MIXED, "--batch", 1, "--method", "Baseline", "--out", out)

@@ -21,7 +21,7 @@ from coterie.data.class_weights import read_class_weights
 from coterie.data.digits import digits
 from coterie.errors import InputError
 from coterie.methods import available
-from coterie.methods.losses import CrossEntropy, cross_entropy, reduce
+from coterie.methods.losses import CrossEntropy, cross_entropy, reduce, total
 from coterie.peers.net import PeerNet, Peers
 from tests.helpers.common import TinyNet, printed, refused
 from tests.helpers.reference import Array, batch_norm, depthwise, kl, ramp, softmax
@@ -273,8 +273,11 @@ def test_reduce_averages_images_and_sums_the_rest() -> None:
     [
         (torch.tensor([[1.5, -0.5, 0, 0, 0]] * 4), "must not be negative"),
         (torch.full((4, CLASSES), 0.1), "must sum to 1"),
-        (torch.full((4, CLASSES), torch.nan), "must not be negative"),
-        (torch.full((4, 6), 1 / 6), "6 classes, but the network has 5"),
+        (torch.full((4, CLASSES), torch.nan), "must not be negative or NaN"),
+        (torch.full((4, CLASSES), 0.1984), "must sum to 1"),
+        (torch.full((4, 6), 1 / 6), "6 classes, but there are 5"),
+        (torch.tensor([0, 1, 5, 2]), "Class numbers must be from 0 to 4, not 0 to 5"),
+        (torch.tensor([0, -1, 4, 2]), "Class numbers must be from 0 to 4, not -1 to 4"),
         (torch.full((3, CLASSES), 0.2), r"not of shape \(3, 5\)"),
         (torch.zeros(4), "Class numbers must be integers"),
         (torch.zeros(4, CLASSES).long(), "Probabilities must be floating-point"),
@@ -322,13 +325,9 @@ def test_class_weights_from_words_lists_and_files(tmp_path: Path) -> None:
     data.labels["train"] = np.array([0, 1])
     with pytest.raises(InputError, match="class '2' has no training images"):
         read_class_weights("balanced", data)
-    for bad, says in (
-        ([1.0], "1 weights, but there are 10"),
-        ([-1.0] * 10, "not negative"),
-        ([0.0] * 10, "not all 0"),
-    ):
-        with pytest.raises(InputError, match=says):
-            read_class_weights(bad, data)
+    with pytest.raises(InputError, match="1 weights, but there are 10"):
+        read_class_weights([1.0], data)
+    assert read_class_weights("1,2,3,4,5,6,7,8,9,1e1", data) == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     file.write_text("one two")
     with pytest.raises(InputError, match="must hold numbers alone"):
         read_class_weights(str(file), data)
@@ -342,7 +341,8 @@ def test_refused_on_the_command_line_before_anything_is_written(tmp_path: Path) 
     for options, says in (
         (["--class_weights", "[1, 2]"], "2 weights, but there are 10 classes"),
         (["--class_weights", "no/such/file"], "cannot be read"),
-        (["--label_smoothing", "1"], "--label_smoothing must be from 0 to below 1"),
+        (["--label_smoothing", "1"], "label_smoothing must be from 0 to below 1"),
+        (["--class_weights", "[-1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"], "not negative"),
     ):
         assert says in refused("train", *OPTIONS, *options, "--out", out)
         assert not out.exists()
@@ -353,9 +353,24 @@ def test_class_weights_do_not_depend_on_how_a_batch_is_cut_up() -> None:
     z, labels = torch.randn(9, CLASSES, dtype=torch.float64), torch.tensor([0, 0, 0, 0, 1, 2, 2, 4, 4])
     whole = F.cross_entropy(z, labels, weight=torch.tensor(WEIGHTS))
     criterion = CrossEntropy(class_weights=WEIGHTS.tolist()).double()
-    criterion.see_batch(labels.numpy())
-    parts = sum(criterion(z[part], labels[part]) * len(labels[part]) / 9 for part in (slice(0, 4), slice(4, 9)))
+    with criterion.part_of_batch(labels):
+        parts = sum(
+            criterion(z[part], labels[part]) * len(labels[part]) / 9 for part in (slice(0, 4), slice(4, 9))
+        )
     torch.testing.assert_close(parts, whole)
+    part = F.cross_entropy(z[:4], labels[:4], weight=torch.tensor(WEIGHTS))
+    torch.testing.assert_close(criterion(z[:4], labels[:4]), part)  # nothing is kept from the batch
+
+
+def test_a_batch_of_classes_without_weight_has_no_loss() -> None:
+    criterion = CrossEntropy(class_weights=[1.0, 0.0, 0.0])
+    assert criterion(torch.randn(2, 3), torch.tensor([1, 2])).item() == 0
+
+
+@pytest.mark.parametrize("weights", ["balanced", 2.0, [-1.0, 1.0], [float("nan"), 1.0], [0.0, 0.0]])
+def test_bad_class_weights(weights: Any) -> None:
+    with pytest.raises(InputError, match="class_weights must be a list"):
+        CrossEntropy(class_weights=weights)
 
 
 def test_training_with_weights_and_smoothing_records_what_was_used(tmp_path: Path) -> None:
@@ -394,3 +409,46 @@ def test_options_of_a_file_train_what_the_flags_do(tmp_path: Path) -> None:
     printed("train", *flags, "--method.ramp_up", 1.5, "--out", tmp_path / "given")
     assert "method.ramp_up" not in json.loads((tmp_path / "given" / "resolved.json").read_text())
     assert "ramp_up: 1.5" in (tmp_path / "given" / "config.yaml").read_text()
+
+
+class Deaf(coterie.Baseline):
+    """A method that computes its cross-entropy by itself.
+
+    Args:
+        net: the network.
+    """
+
+    def forward(self, views: Any, targets: Tensor, epoch: float) -> dict[str, Tensor]:
+        return total(ce=reduce(cross_entropy(self.net(views).logits, targets)))
+
+
+def test_recipes_that_a_method_would_ignore_are_refused(tmp_path: Path) -> None:
+    deaf = ["--method", "tests.methods.test_targets.Deaf", "--out", tmp_path / "run"]
+    assert "does not call `self.cross_entropy`" in refused("train", *OPTIONS, "--label_smoothing", 0.1, *deaf)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_term_that_is_no_number_is_named() -> None:
+    with pytest.raises(InputError, match=r"'ce' has the shape \(4,\)"):
+        total(ce=torch.zeros(4))
+
+
+def test_a_weights_file_is_needed_for_training_only_and_must_not_change(tmp_path: Path) -> None:
+    file, out = tmp_path / "weights.txt", tmp_path / "run"
+    file.write_text("1 " * 10)
+    command = ["train", *OPTIONS, "--method", "Baseline", "--class_weights", file, "--out", out]
+    printed(*command)
+    before = (out / "resolved.json").read_text()
+    file.write_text("2 " * 10)
+    assert "class_weights is not what it was when the run began" in refused(*command)
+    assert (out / "resolved.json").read_text() == before
+    file.unlink()
+    assert "peer1" in printed("evaluate", out)[0]
+
+
+def test_a_replaced_loss_does_not_disturb_the_averages() -> None:
+    method = coterie.PCL(PeerNet(TinyNet, 2, "stage3"))
+    method.cross_entropy = CrossEntropy(class_weights=[1.0] * CLASSES)
+    method.keep_mean(0.9)
+    method.cross_entropy = CrossEntropy(label_smoothing=0.1)
+    method.after_step()

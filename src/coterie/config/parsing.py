@@ -14,10 +14,10 @@ from jsonargparse import ArgumentParser, Namespace
 from ..errors import InputError, unknown
 
 
-def parse(parser: ArgumentParser, arguments: list[str], defaults: bool = True) -> Namespace:
+def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
     """Parse, or raise an InputError. `--some-option` is `--some_option`; a bare switch means true."""
     try:
-        return parser.parse_args(_normalise(parser, arguments), defaults=defaults)
+        return parser.parse_args(_normalise(parser, arguments))
     except (argparse.ArgumentError, TypeError, ValueError) as error:
         raise _explain(parser, str(error)) from None
 
@@ -34,10 +34,10 @@ def add_command(parser: ArgumentParser, command: Callable[..., None]) -> None:
             parser._option_string_actions["-o"] = action
 
 
-def parse_object(parser: ArgumentParser, options: dict[str, Any], defaults: bool = True) -> Namespace:
+def parse_object(parser: ArgumentParser, options: dict[str, Any]) -> Namespace:
     """The same for plain values, as a YAML file holds them."""
     try:
-        return parser.parse_object(options, defaults=defaults)
+        return parser.parse_object(options)
     except (argparse.ArgumentError, TypeError, ValueError) as error:
         raise _explain(parser, str(error)) from None
 
@@ -86,6 +86,8 @@ def import_class(path: str) -> Any:
 
 def _explain(parser: ArgumentParser, message: str) -> InputError:
     """jsonargparse's message as one sentence that says what to do."""
+    if "mix.Mix is abstract" in message or re.search(r'[Pp]arser key "mix"', message):
+        return InputError("--mix is CutMix or MixUp, named before its options: --mix CutMix --mix.probability 1.")
     keys = re.findall(r'[Pp]arser key "([^"]+)"', message)
     option = "--" + ".".join(keys)
     options = sorted({f for a in parser._actions for f in a.option_strings if f.startswith("--")})

@@ -22,7 +22,7 @@ from ..errors import InputError
 from ..methods import Method
 from ..methods.losses import CrossEntropy
 from ..methods.pcl import PCL
-from ..methods.trial import peers_stay_identical
+from ..methods.trial import peers_stay_identical, uses_cross_entropy
 from ..peers.cuts import default_cut
 from ..peers.init import init_from
 from ..peers.net import PeerNet
@@ -139,8 +139,6 @@ class Recipe:
                 raise InputError(
                     f"--{name} is a fraction of the training, from 0 to 1, not {getattr(self, name)}."
                 )
-        if not 0 <= self.label_smoothing < 1:
-            raise InputError(f"--label_smoothing must be from 0 to below 1, not {self.label_smoothing}.")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise InputError(f"--clip-norm must be greater than 0, not {self.clip_norm}.")
         if self.sync_batch_norm and self.accumulate > 1:
@@ -153,7 +151,7 @@ class Recipe:
         return len(batches(self.data.train_size, self.batch))
 
     def build(self, fresh: bool = True) -> Method:
-        """Load the data and make the method with its peers; what depended on the data is now in `config`.
+        """Load the data and make the method with its peers; what depended on the data is now in `resolved`.
 
         For weights that are restored from a checkpoint anyway, `fresh=False` asks for no starting weights.
         """
@@ -176,10 +174,8 @@ class Recipe:
         method = self.method(net, **scheduled)
         self.resolved = {f"method.{name}": value for name, value in scheduled.items()}
         self._check_mixing(method)
-        weights = read_class_weights(self.class_weights, self.data)
-        if weights is not None:
-            self.resolved["class_weights"] = weights
-        method.cross_entropy = CrossEntropy(self.label_smoothing, weights)
+        if fresh and (self.label_smoothing or self.class_weights is not None):
+            self._set_cross_entropy(method)
         if fresh and peers_stay_identical(method, self.data):
             raise InputError(
                 f"Peers that start from the same weights and see the same views would stay equal: "
@@ -189,6 +185,17 @@ class Recipe:
             given = options.get("beta")
             method.keep_mean(beta if given is None else given)
         return method
+
+    def _set_cross_entropy(self, method: Method) -> None:
+        weights = read_class_weights(self.class_weights, self.data)
+        if weights is not None:
+            self.resolved["class_weights"] = weights
+        method.cross_entropy = CrossEntropy(self.label_smoothing, weights)
+        if not uses_cross_entropy(method, self.data):
+            raise InputError(
+                f"{self.method_class.__name__} does not call `self.cross_entropy`, so that --label_smoothing and "
+                "--class_weights would have no effect: leave them out."
+            )
 
     def _check_mixing(self, method: Method) -> None:
         if self.mix is None:

@@ -12,21 +12,19 @@ from ..errors import InputError
 from .base import Data
 
 
-def read_class_weights(given: Sequence[float] | str | None, data: Data) -> list[float] | None:
+def read_class_weights(source: Sequence[float] | str | None, data: Data) -> list[float] | None:
     """Return the weight of each class of a loaded data set, or None.
 
     'balanced' gives n / (C n_c), of n training images, C classes and n_c images of class c. Any other text names a
     file of numbers in the order of the classes, separated by commas, spaces or lines.
     """
-    if given is None:
+    if source is None:
         return None
-    if given == "balanced":
+    if source == "balanced":
         return balanced_weights(data)
-    weights = _read(Path(given)) if isinstance(given, str) else [float(weight) for weight in given]
+    weights = _read(source) if isinstance(source, str) else [float(weight) for weight in source]
     if len(weights) != len(data.classes):
         raise InputError(f"--class_weights has {len(weights)} weights, but there are {len(data.classes)} classes.")
-    if not all(0 <= weight < float("inf") for weight in weights) or not sum(weights):
-        raise InputError("--class_weights must be finite numbers that are not negative and not all 0.")
     return weights
 
 
@@ -42,14 +40,21 @@ def balanced_weights(data: Data) -> list[float]:
     return weights
 
 
-def _read(file: Path) -> list[float]:
+def _read(source: str) -> list[float]:
+    file = Path(source)
+    if re.fullmatch(r"[-+.\d\s,e]+", source) and not file.exists():  # 1,2.5,1
+        return _numbers(source, "--class_weights")
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError):
         raise InputError(
             f"--class_weights is 'balanced', a list such as [1, 2.5], or a file of numbers; {file} cannot be read."
         ) from None
+    return _numbers(text, f"--class_weights: {file}")
+
+
+def _numbers(text: str, name: str) -> list[float]:
     try:
         return [float(word) for word in re.split(r"[\s,]+", text.strip().strip("[]")) if word]
     except ValueError:
-        raise InputError(f"--class_weights: {file} must hold numbers alone, one for each class.") from None
+        raise InputError(f"{name} must hold numbers alone, one for each class.") from None

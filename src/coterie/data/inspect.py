@@ -99,15 +99,15 @@ def _with_mixed(
     seed: int,
 ) -> list[tuple[str, list[Image.Image | None]]]:
     """Add the same views mixed, and to each label what the images were mixed to."""
-    always = copy.copy(mix)
-    always.probability = always.until = 1.0
-    together = [torch.cat(views) for views in zip(*(views for views, _ in batches), strict=True)]
+    certain_mix = copy.copy(mix)
+    certain_mix.probability = certain_mix.until = 1.0
+    batch_views = [torch.cat(views) for views in zip(*(views for views, _ in batches), strict=True)]
     labels = torch.cat([labels for _, labels in batches])
-    mixed, targets = always(together, labels, len(data.classes), seed=(seed,))
+    mixed, targets = certain_mix(batch_views, labels, len(data.classes), seed=(seed,))
     result = []
     for i, (label, pictures) in enumerate(rows):
         shares = sorted(((p, c) for c, p in enumerate(targets[i].tolist()) if p), reverse=True)
-        text = " + ".join(f"{p:.2f} {data.classes[c]}" for p, c in shares)
+        text = ", ".join(f"{100 * p:.0f} % {data.classes[c]}" for p, c in shares)
         result.append((f"{label}; mixed: {text}", [*pictures, *(_picture(view[i], data) for view in mixed)]))
     return result
 

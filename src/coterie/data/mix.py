@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from .base import to_device
-from .targets import probabilities
+from .targets import checked_targets, probabilities
 
 STREAM = 0x4D4958
 """Tells the draws of mixing from others with the same seed and step."""
@@ -24,8 +24,8 @@ class Mix(ABC):
     the same question.
 
     Args:
-        alpha: of the Beta(alpha, alpha) distribution that lambda, the share of the image itself, is drawn from.
-        probability: of mixing in a step.
+        alpha: the parameter of Beta(alpha, alpha), from which lambda, the share of the image itself, is drawn.
+        probability: the probability that a step mixes.
         until: the fraction of the training after which images stay as they are.
     """
 
@@ -39,7 +39,7 @@ class Mix(ABC):
 
     def __call__(
         self,
-        views: Sequence[Tensor],
+        views: Sequence[Tensor] | Tensor,
         targets: Tensor,
         num_classes: int | None = None,
         progress: float = 0.0,
@@ -48,34 +48,34 @@ class Mix(ABC):
         """Mix the views (B, C, H, W) of a batch and its targets, or return both as they are.
 
         Args:
-            views: augmented batches of the same images.
+            views: augmented batches of the same images; for one, also a tensor.
             targets: class numbers (B,) or probabilities (B, C).
             num_classes: C. If None, the largest class number of the batch tells, which waits for a GPU.
             progress: the fraction of the training that is done, for `until`.
             seed: numbers that determine the draws. If None, they come from torch's generator.
         """
-        views = list(views)
+        views = [views] if isinstance(views, Tensor) else list(views)
         if len({view.shape for view in views}) != 1:
             raise InputError(f"{type(self).__name__} mixes all views alike: they must have one shape.")
         if len(views[0]) < 2:
             raise InputError(f"{type(self).__name__} needs at least two images in a batch, to mix them.")
-        numbers = (int(torch.randint(2**62, ())),) if seed is None else (*seed, STREAM)
-        random = np.random.default_rng(numbers)
+        targets = checked_targets(targets, len(views[0]), num_classes, targets.is_cpu)
+        random = np.random.default_rng((int(torch.randint(2**62, ())),) if seed is None else (*seed, STREAM))
         # Drawn in any case and in this order: parts of a batch that are computed one by one agree.
         mixes = random.random() < self.probability and progress < self.until - 1e-9
-        share, centre = random.beta(self.alpha, self.alpha), random.random(2)
+        lam, centre = random.beta(self.alpha, self.alpha), random.random(2)
         if not mixes:
             return views, targets
         partners = to_device(torch.from_numpy(random.permutation(len(views[0]))), views[0].device)
-        mixed, share = self.mix(views, partners, share, (centre[0], centre[1]))
+        mixed, lam = self.mix(views, partners, lam, (centre[0], centre[1]))
         if targets.dim() == 1 and num_classes is None:
             num_classes = int(targets.max()) + 1
         y = probabilities(targets, num_classes or targets.shape[-1])
-        return mixed, share * y + (1 - share) * y[partners.to(y.device)]
+        return mixed, lam * y + (1 - lam) * y[partners.to(y.device)]
 
     @abstractmethod
     def mix(
-        self, views: list[Tensor], partners: Tensor, share: float, centre: tuple[float, float]
+        self, views: list[Tensor], partners: Tensor, lam: float, centre: tuple[float, float]
     ) -> tuple[list[Tensor], float]:
         """Return the mixed views and the share of the image itself that was reached."""
 
@@ -84,8 +84,8 @@ class MixUp(Mix):
     """Average each image with its partner: lambda x + (1 - lambda) x' (Zhang et al., ICLR 2018).
 
     Args:
-        alpha: of the Beta(alpha, alpha) distribution that lambda is drawn from.
-        probability: of mixing in a step.
+        alpha: the parameter of Beta(alpha, alpha), from which lambda is drawn.
+        probability: the probability that a step mixes.
         until: the fraction of the training after which images stay as they are.
     """
 
@@ -93,17 +93,17 @@ class MixUp(Mix):
         super().__init__(alpha, probability, until)
 
     def mix(
-        self, views: list[Tensor], partners: Tensor, share: float, centre: tuple[float, float]
+        self, views: list[Tensor], partners: Tensor, lam: float, centre: tuple[float, float]
     ) -> tuple[list[Tensor], float]:
-        return [share * view + (1 - share) * view[partners] for view in views], share
+        return [lam * view + (1 - lam) * view[partners] for view in views], lam
 
 
 class CutMix(Mix):
     """Put a box of its partner into each image, of 1 - lambda of its area (Yun et al., ICCV 2019).
 
     Args:
-        alpha: of the Beta(alpha, alpha) distribution that lambda is drawn from.
-        probability: of mixing in a step.
+        alpha: the parameter of Beta(alpha, alpha), from which lambda is drawn.
+        probability: the probability that a step mixes.
         until: the fraction of the training after which images stay as they are.
     """
 
@@ -111,11 +111,11 @@ class CutMix(Mix):
         super().__init__(alpha, probability, until)
 
     def mix(
-        self, views: list[Tensor], partners: Tensor, share: float, centre: tuple[float, float]
+        self, views: list[Tensor], partners: Tensor, lam: float, centre: tuple[float, float]
     ) -> tuple[list[Tensor], float]:
         height, width = views[0].shape[-2:]
         (top, bottom), (left, right) = (
-            clipped_side(size, place, share) for size, place in zip((height, width), centre, strict=True)
+            clipped_side(size, place, lam) for size, place in zip((height, width), centre, strict=True)
         )
         mixed = []
         for view in views:
@@ -126,7 +126,7 @@ class CutMix(Mix):
         return mixed, 1 - (bottom - top) * (right - left) / (height * width)
 
 
-def clipped_side(size: int, centre: float, share: float) -> tuple[int, int]:
-    """Return where a side of the box begins and ends: of sqrt(1 - share) of `size`, clipped at the border."""
-    middle, half = int(centre * size), int(0.5 * float(np.sqrt(1 - share)) * size)
+def clipped_side(size: int, centre: float, lam: float) -> tuple[int, int]:
+    """Return where a side of the box begins and ends: of sqrt(1 - lambda) of `size`, clipped at the border."""
+    middle, half = int(centre * size), int(0.5 * float(np.sqrt(1 - lam)) * size)
     return max(0, middle - half), min(size, middle + half)

@@ -7,36 +7,47 @@ from torch import Tensor
 
 from ..errors import InputError
 
-TOLERANCE = 1e-2
-"""How far the sum of an image's probabilities may be from 1: half precision rounds."""
 
+def checked_targets(targets: Tensor, batch: int, classes: int | None, values: bool = True) -> Tensor:
+    """Return targets (B,) or (B, C), or refuse them; `values` reads them as well.
 
-def checked_targets(targets: Tensor, batch: int, classes: int, values: bool = True) -> Tensor:
-    """Return targets (B,) or (B, C) as they are, or refuse them; `values` reads the probabilities as well.
-
-    Probabilities of fewer classes than the network has are those of its first classes.
+    Probabilities of fewer than `classes` classes are those of the first; the others have 0.
     """
     if targets.dim() not in (1, 2) or len(targets) != batch:
+        width = "C" if classes is None else classes
         raise InputError(
-            f"Targets must be class numbers ({batch},) or probabilities ({batch}, {classes}), not of shape "
+            f"Targets must be class numbers ({batch},) or probabilities ({batch}, {width}), not of shape "
             f"{tuple(targets.shape)}."
         )
     if targets.dim() == 1:
-        if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
-            raise InputError(f"Class numbers must be integers, not {targets.dtype}.")
-        return targets.long()
+        return _checked_classes(targets, classes, values)
     if not targets.is_floating_point():
         raise InputError(f"Probabilities must be floating-point numbers, not {targets.dtype}.")
-    if targets.shape[1] > classes:
-        raise InputError(
-            f"Targets have probabilities of {targets.shape[1]} classes, but the network has {classes}."
-        )
+    if classes is not None and targets.shape[1] > classes:
+        raise InputError(f"Targets have probabilities of {targets.shape[1]} classes, but there are {classes}.")
     if values:
         if not (targets >= 0).all():
-            raise InputError("Targets must not be negative: they are probabilities.")
-        if (targets.double().sum(1) - 1).abs().max() > TOLERANCE:
+            raise InputError("Targets must not be negative or NaN: they are probabilities.")
+        tolerance = 1e-2 if targets.dtype in (torch.float16, torch.bfloat16) else 1e-4
+        if (targets.double().sum(1) - 1).abs().max() > tolerance:
             raise InputError("The probabilities of each target must sum to 1.")
-    return torch.nn.functional.pad(targets, (0, classes - targets.shape[1]))
+    missing = 0 if classes is None else classes - targets.shape[1]
+    return torch.nn.functional.pad(targets, (0, missing)) if missing else targets
+
+
+def _checked_classes(labels: Tensor, classes: int | None, values: bool) -> Tensor:
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise InputError(f"Class numbers must be integers, not {labels.dtype}.")
+    if (
+        values
+        and classes is not None
+        and len(labels)
+        and not 0 <= int(labels.min()) <= int(labels.max()) < classes
+    ):
+        raise InputError(
+            f"Class numbers must be from 0 to {classes - 1}, not {int(labels.min())} to {int(labels.max())}."
+        )
+    return labels.long()
 
 
 def probabilities(targets: Tensor, classes: int, dtype: torch.dtype = torch.float32) -> Tensor:

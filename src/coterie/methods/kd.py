@@ -14,7 +14,7 @@ from ..models import weights as trained
 from ..peers.layout import channels_last
 from ..peers.net import PeerNet
 from .base import Method, Views
-from .losses import divergence, reduce, total
+from .losses import distil_loss, total
 
 
 class KD(Method):
@@ -63,10 +63,10 @@ class KD(Method):
     def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
         z, teacher = self.net(views).logits[0], self._teacher.load(self.net)
         with torch.no_grad():
-            answer = teacher(views[0])
+            teacher_logits = teacher(views[0])
         return total(
             ce=self.cross_entropy(z, targets),
-            distil=self.weight * reduce(divergence(answer, z, self.temperature), scale=self.temperature**2),
+            distil=self.weight * distil_loss(teacher_logits, z, self.temperature),
         )
 
 

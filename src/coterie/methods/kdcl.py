@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..peers.net import PeerNet
 from .base import Method, Views
-from .losses import cross_entropy, divergence, reduce, total
+from .losses import cross_entropy, distil_loss, total, widen
 
 
 class KDCL(Method):
@@ -55,7 +55,7 @@ class KDCL(Method):
         teacher = self.choose(z.detach(), targets)
         return total(
             ce_peers=self.cross_entropy(z, targets),
-            distil_ensemble=self.weight * reduce(divergence(teacher, z, t), scale=t**2),
+            distil_ensemble=self.weight * distil_loss(teacher, z, t),
         )
 
     def choose(self, z: Tensor, targets: Tensor) -> Tensor:
@@ -64,7 +64,8 @@ class KDCL(Method):
             return z.mean(0)
         images = torch.arange(len(targets), device=z.device)
         if self.teacher == "min_logit":
-            true = z[:, images, targets] if targets.dim() == 1 else (z * targets.to(z)).sum(-1)
-            return (z - true.unsqueeze(-1)).amin(0)
+            z = widen(z)
+            of_target = z[:, images, targets] if targets.dim() == 1 else (z * targets.to(z)).sum(-1)
+            return (z - of_target.unsqueeze(-1)).amin(0)
         # By the target as it is: neither smoothed nor weighted.
         return z[cross_entropy(z, targets).argmin(0), images]

@@ -8,12 +8,11 @@ them. Half precision is widened to float32 first.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..data.targets import probabilities
@@ -58,11 +57,13 @@ def divergence(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
 
 
 def distil(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
-    """Compute T^2 KL(softmax(teacher/T) || softmax(student/T)) of every image: -> (..., B).
-
-    The methods of this package leave the T^2 to `reduce`, which multiplies fewer numbers.
-    """
+    """Compute T^2 KL(softmax(teacher/T) || softmax(student/T)) of every image: -> (..., B)."""
     return temperature**2 * divergence(teacher, student, temperature)
+
+
+def distil_loss(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
+    """Reduce `distil`: the mean over the images, summed over everything else."""
+    return reduce(divergence(teacher, student, temperature), scale=temperature**2)
 
 
 def peer_divergences(teachers: Tensor, students: Tensor, temperature: float) -> Tensor:
@@ -100,6 +101,9 @@ def reduce(values: Tensor, count: Tensor | float | None = None, scale: float = 1
     return (scale * means if scale != 1.0 else means).sum()
 
 
+TINY = 1e-12
+
+
 class CrossEntropy(nn.Module):
     """The cross-entropy terms of a method, reduced: of all its peers, or of its ensemble.
 
@@ -119,22 +123,22 @@ class CrossEntropy(nn.Module):
             raise InputError(f"label_smoothing must be from 0 to below 1, not {label_smoothing}.")
         self.label_smoothing = label_smoothing
         self.class_weights: Tensor | None
-        weights = None if class_weights is None else torch.as_tensor(class_weights, dtype=torch.float32)
-        if weights is not None and not ((weights >= 0) & weights.isfinite()).all():
-            raise InputError("class_weights must be finite and not negative.")
-        if weights is not None and not weights.sum() > 0:
-            raise InputError("class_weights must not all be 0.")
+        weights = None if class_weights is None else checked_weights(class_weights)
         self.register_buffer("class_weights", weights, persistent=False)
-        self._weights = np.zeros(0) if weights is None else weights.double().cpu().numpy()
         self._mean_weight: float | None = None
 
-    def see_batch(self, labels: NDArray[np.int64]) -> None:
-        """Take the labels of a whole batch that is computed in parts, here or by several processes.
+    @contextmanager
+    def part_of_batch(self, labels: Tensor) -> Iterator[None]:
+        """While this lasts, divide by the mean class weight of a whole batch, given by its labels.
 
-        Its mean class weight is what the parts are divided by. Without this call each batch is whole.
+        For a batch that is computed in parts, here or by several processes; otherwise each batch is whole.
         """
         if self.class_weights is not None:
-            self._mean_weight = float(self._weights[labels].mean())
+            self._mean_weight = float(self.class_weights.cpu()[labels].double().mean())
+        try:
+            yield
+        finally:
+            self._mean_weight = None
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Reduce the cross-entropy of logits (..., B, C) to a number."""
@@ -145,13 +149,25 @@ class CrossEntropy(nn.Module):
         values = cross_entropy(logits, targets, self.class_weights, self.label_smoothing)
         if self.class_weights is None or targets.dim() == 2:
             return reduce(values)
+        # A batch of classes that weigh nothing has a loss of 0, not 0 / 0.
         if self._mean_weight is not None:
-            return reduce(values, self._mean_weight * len(targets))
-        return reduce(values, self.class_weights.to(values)[targets].sum())
+            return reduce(values, max(self._mean_weight, TINY) * len(targets))
+        return reduce(values, self.class_weights.to(values)[targets].sum().clamp(min=TINY))
 
 
-PAPER_RAMP_UP = 80
-"""alpha of the paper, in epochs."""
+def checked_weights(weights: Sequence[float] | Tensor) -> Tensor:
+    """Return class weights as a tensor, or refuse them."""
+    try:
+        checked = torch.as_tensor(weights, dtype=torch.float32)
+    except (TypeError, ValueError):
+        raise InputError("class_weights must be a list of numbers, one for each class.") from None
+    if checked.dim() != 1 or not ((checked >= 0) & checked.isfinite()).all() or not checked.sum() > 0:
+        raise InputError("class_weights must be a list of finite numbers that are not negative and not all 0.")
+    return checked
+
+
+PAPER_RAMP_UP, PAPER_BETA = 80, 0.999
+"""The paper's ramp-up in epochs, and its smoothing coefficient."""
 
 
 def ramp_up(epoch: float, length: float | None = None, weight: float = 1.0) -> float:
@@ -166,5 +182,10 @@ def ramp_up(epoch: float, length: float | None = None, weight: float = 1.0) -> f
 
 
 def total(**weighted: Tensor) -> dict[str, Tensor]:
-    """Return the terms of a method together with their sum, `loss` (Eq. 1)."""
+    """Return the terms of a method together with their sum, `loss` (Eq. 1). A term is one number."""
+    for name, term in weighted.items():
+        if term.dim():
+            raise InputError(
+                f"The loss term '{name}' has the shape {tuple(term.shape)}: `reduce` makes a number of it."
+            )
     return {"loss": sum(weighted.values(), start=next(iter(weighted.values())).new_zeros(())), **weighted}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..peers.net import PeerNet, Peers
 from .base import Method, Views
-from .losses import contrast, divergence, peer_divergences, reduce, total, widen
+from .losses import contrast, distil_loss, peer_divergences, reduce, total, widen
 
 
 class MCL(Method):
@@ -80,7 +80,7 @@ class MCL(Method):
             contrast=a * reduce(*contrast(within, targets)),
             contrast_across=b * reduce(*contrast(between, targets)),
             distil_contrast=c * reduce(peer_divergences(within.detach(), within, t), scale=t**2),
-            distil_across=d * reduce(divergence(s.transpose(0, 1)[across].detach(), between, t), scale=t**2),
+            distil_across=d * distil_loss(s.transpose(0, 1)[across].detach(), between, t),
         )
 
     def similarities(self, peers: Peers) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..peers.net import PeerNet, Peers
 from .base import Method, Views
-from .losses import divergence, ramp_up, reduce, total, widen
+from .losses import distil_loss, ramp_up, total, widen
 
 
 class OKDDip(Method):
@@ -60,12 +60,12 @@ class OKDDip(Method):
         peers = self.net(views)
         leader, z = peers.logits[: self.leaders], peers.logits[self.leaders :]
         w, t = ramp_up(epoch, self.ramp_up, self.weight), self.temperature
-        taught = (self.attention(peers).unsqueeze(-1) * z).sum(1)
+        teacher_logits = (self.attention(peers).unsqueeze(-1) * z).sum(1)
         return total(
             ce_peers=self.cross_entropy(z, targets),
             ce_leader=self.cross_entropy(leader, targets),  # 0 without a leader
-            distil_peers=w * reduce(divergence(taught, z, t), scale=t**2),
-            distil_leader=w * reduce(divergence(z.mean(0).detach(), leader, t), scale=t**2),
+            distil_peers=w * distil_loss(teacher_logits, z, t),
+            distil_leader=w * distil_loss(z.mean(0).detach(), leader, t),
         )
 
     def attention(self, peers: Peers) -> Tensor:

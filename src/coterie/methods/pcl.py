@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..peers.net import PeerNet, Peers
 from .base import Method, Views
-from .losses import divergence, peer_divergences, ramp_up, reduce, total
+from .losses import PAPER_BETA, distil_loss, peer_divergences, ramp_up, reduce, total
 
 
 class PCL(Method):
@@ -82,7 +82,7 @@ class PCL(Method):
             width = sum(shape.numel() for shape in net.shapes["features"] if shape is not None)
             self.classifier = nn.Linear(width, net.num_classes).to(next(net.parameters()))
         if peer_teacher in ("mean", "own_mean"):
-            self.keep_mean(0.999 if beta is None else beta, mean_batch_norm)
+            self.keep_mean(PAPER_BETA if beta is None else beta, mean_batch_norm)
             self.deploys_mean = True
 
     def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
@@ -94,7 +94,7 @@ class PCL(Method):
             ce_ensemble = self.cross_entropy(teacher, targets)
             if self.distil_ensemble:
                 target = teacher if self.teacher_gradient else teacher.detach()
-                distil_ensemble = w * reduce(divergence(target, z, self.temperature), scale=self.temperature**2)
+                distil_ensemble = w * distil_loss(target, z, self.temperature)
         return total(
             ce_peers=self.cross_entropy(z, targets),
             ce_ensemble=ce_ensemble,
@@ -118,7 +118,7 @@ class PCL(Method):
             else:
                 teachers = net(views, joint=self.joint_trunk).logits
         if self.peer_teacher == "own_mean":
-            return reduce(divergence(teachers, z, self.temperature), scale=self.temperature**2)
+            return distil_loss(teachers, z, self.temperature)
         return self._from_others(teachers, z)
 
     def _from_others(self, teachers: Tensor, z: Tensor) -> Tensor:

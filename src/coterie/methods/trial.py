@@ -41,3 +41,14 @@ def _same(one: Sequence[Tensor | None], two: Sequence[Tensor | None]) -> bool:
         a is b or (a is not None and b is not None and a.shape == b.shape and torch.equal(a, b))
         for a, b in zip(one, two, strict=True)
     )
+
+
+def uses_cross_entropy(method: Method, data: Data) -> bool:
+    """Try a step and tell whether the method computes a cross-entropy by `method.cross_entropy`."""
+    calls: list[bool] = []
+    handle = method.cross_entropy.register_forward_hook(lambda *_: calls.append(True))
+    try:
+        trial_step(method, data)
+    finally:
+        handle.remove()
+    return bool(calls)

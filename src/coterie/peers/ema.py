@@ -58,7 +58,8 @@ class MeanPeers(nn.Module):
         means, current = _tensors(self.average), _tensors(source)
         torch._foreach_lerp_([means[n] for n in averaged], [current[n] for n in averaged], weight)
         for name in copied:
-            means[name].copy_(current[name])
+            if name in current:  # a buffer that is not saved may be gone: of a replaced loss, for example
+                means[name].copy_(current[name])
 
     def _averaged_and_copied(self) -> tuple[list[str], list[str]]:
         """Names of what is averaged, and of buffers that are neither that nor the copy's own: masks, tables."""

@@ -6,11 +6,13 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 from ..config.recipe import FREE
+from ..data import mix
 from ..metrics.seeds import Difference, Spread, paired
-from ..runs.reader import Record, Result, score
+from ..runs.reader import Record, Result, score, short
 
 SAME = frozenset(FREE | {"seed"}) - {"accumulate"}  # which batch-norm sees
 """Options in which the runs of one recipe may differ."""
@@ -155,7 +157,18 @@ def tested_on(g: Group) -> str:
 
 
 def _asked(result: Result) -> dict[str, Any]:
-    return {key: value for key, value in _flatten(result.config).items() if key not in SAME}
+    config = {**result.config, "mix": _mixing(result.config.get("mix"))}
+    return {key: value for key, value in _flatten(config).items() if key not in SAME}
+
+
+def _mixing(spec: Any) -> str | None:
+    """`CutMix, probability 0.25`: of its options, those that are not the class's defaults."""
+    if not isinstance(spec, dict):
+        return None
+    name, options = short(spec), spec.get("init_args") or {}
+    parameters = signature(vars(mix).get(name, mix.Mix)).parameters
+    defaults = {key: parameter.default for key, parameter in parameters.items()}
+    return ", ".join([name, *(f"{key} {value}" for key, value in options.items() if value != defaults.get(key))])
 
 
 def _data(result: Result, but: Set[str] = SAME) -> dict[str, Any]:
@@ -203,6 +216,8 @@ def _usual(values: list[Any]) -> Any:
 
 
 def _say(key: str, value: Any) -> str:
+    if key == "mix" and value is not None:
+        return str(value)
     name = key.rpartition(".")[2].replace("_", " ")
     words = {"True": name, "False": f"no {name}", "None": f"default {name}"}
     return words.get(str(value), f"{name} {value}")

@@ -77,7 +77,7 @@ class Run:
         state = self.checkpoints.load()
         self._epoch = state["epoch"] if state else 0
         self._files[self.config] = yaml.safe_dump(recipe.config, sort_keys=False)
-        self._files[self.resolved] = json.dumps(recipe.resolved, indent=2) + "\n"
+        self._check_resolved(recipe)
         self._files[self.environment] = self._with_environment(recipe.seed, processes)
         self._files[self.metrics_file] = self._saved_metrics(state["metrics"] if state else 0)
         return state
@@ -158,6 +158,21 @@ class Run:
                 f"{self.path} holds a run of another configuration ({'; '.join(changes)}): "
                 "choose another --out, or repeat its own options to continue it."
             )
+
+    def _check_resolved(self, recipe: Recipe) -> None:
+        """Refuse to go on with other values than the run began with, such as class weights of a changed file."""
+        if self.resolved.is_file():
+            try:
+                before = json.loads(self.resolved.read_text())
+            except ValueError:
+                raise InputError(f"{self.resolved} is damaged: remove it, or choose another --out.") from None
+            changed = [key for key, now in recipe.resolved.items() if before.get(key, now) != now]
+            if changed:
+                raise InputError(
+                    f"{changed[0]} is not what it was when the run began ({self.resolved}): restore it."
+                )
+        else:
+            self._files[self.resolved] = json.dumps(recipe.resolved, indent=2) + "\n"
 
     def _with_environment(self, seed: int, processes: int) -> str:
         """The first process's surroundings, and under `continued` those of each that went on, as JSON."""

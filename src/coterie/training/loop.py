@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from ..config.recipe import Recipe, batches
 from ..config.schedule import Rates
@@ -55,6 +56,13 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
         forward = world.parallel(method, data)
         step = Step(method, optimizer, precision, forward)
 
+        def mixed(views: list[Tensor], labels: Tensor, step: int) -> tuple[list[Tensor], Tensor]:
+            """Mix a part of the batch of this step, if the recipe mixes."""
+            if recipe.mix is None:
+                return views, labels
+            draws = (recipe.seed, step, world.rank)
+            return recipe.mix(views, labels, len(data.classes), rates.progress(step), draws)
+
         def save(due: bool) -> None:
             """Save if it is time to, or if a signal asked one of the processes to stop; then stop."""
             due, stop = world.any(due and world.rank == 0, signals.seen is not None)
@@ -77,15 +85,13 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
                     lr = rates.set(state.step)
                     if recipe.compile == "reduce-overhead":
                         torch.compiler.cudagraph_mark_step_begin()  # what the last step's graphs wrote is free
-                    method.cross_entropy.see_batch(data.labels["train"][images[part]])
-                    for piece in pieces:
-                        views, targets = next(stream)
-                        if recipe.mix is not None:
-                            progress, draws = rates.progress(state.step), (recipe.seed, state.step, world.rank)
-                            views, targets = recipe.mix(views, targets, len(data.classes), progress, draws)
-                        with world.exchange(forward, now=piece is pieces[-1]):
-                            terms = step.backward(views, targets, epoch, piece.weight)
-                        watch.add(terms, piece, state.step, lr)
+                    labels = torch.from_numpy(data.labels["train"][images[part]])
+                    with method.cross_entropy.part_of_batch(labels):
+                        for piece in pieces:
+                            views, targets = mixed(*next(stream), state.step)
+                            with world.exchange(forward, now=piece is pieces[-1]):
+                                terms = step.backward(views, targets, epoch, piece.weight)
+                            watch.add(terms, piece, state.step, lr)
                     step.update()
                     state.step += 1
                     show.step(watch)

@@ -66,8 +66,11 @@ class Show:
     def epoch(self, record: dict[str, Any]) -> None:
         """An epoch has ended: show what it came to. Plain lines come at most every two seconds."""
         self.looked = time.monotonic()
-        score, spent = record["predictors"][record["deployed"]]["error"], record["time"]
-        note = f"error {score:.2f} %  {_terms(record['terms'])}  {spent['images_per_second']:.0f} images/s"
+        scores, spent = record["predictors"][record["deployed"]], record["time"]
+        error = f"error {scores['error']:.2f} %"
+        if abs(scores["balanced_error"] - scores["error"]) >= 0.005:  # classes of different size
+            error += f"  balanced {scores['balanced_error']:.2f} %"
+        note = f"{error}  {_terms(record['terms'])}  {spent['images_per_second']:.0f} images/s"
         self.bar.update(self.task, note=note)
         if self.done == self.epochs * self.per_epoch or self.looked - self.said > 2:
             self.said = self.looked
