@@ -281,7 +281,7 @@ def require_screened(protocol: Study, cells: Iterable[Cell]) -> None:
     if rows := unscreened(cells):
         raise InputError(
             f"CutMix's probability is not chosen yet for {'; '.join(rows)}: run `coterie reproduce screening "
-            f"--protocol {protocol.name}` and enter its choice in MIXING of experiments/study.py."
+            f"--protocol {protocol.name}` and enter its choice in MIXING of paper/study.py."
         )
 
 
