@@ -29,7 +29,7 @@ from coterie.metrics.seeds import Spread, paired
 from coterie.paper.protocols import MINI, Options
 from coterie.paper.render import place
 from coterie.paper.reproduce import Reproduction
-from coterie.paper.results import alike, errors_of
+from coterie.paper.results import common_seeds, errors_of
 from coterie.paper.tables import Cell, cells
 
 Trial = Mapping[str, Mapping[str, Options]]
@@ -67,7 +67,7 @@ def table(trial: Trial, out: Path, seeds: int) -> str:
     *_, before, last = columns = list(next(iter(trial.values())))
     found = [f"|  | {' | '.join(columns)} | {last} - {before} |", "| --- |" + " --: |" * (len(columns) + 1)]
     compared = iter(
-        alike([row(*cell, seeds) for rows in trial.values() for cell in rows.items()], out, kinds=("done",))
+        common_seeds([row(*cell, seeds) for rows in trial.values() for cell in rows.items()], out, kinds=("done",))
     )
     for label in trial:
         runs = [{job.seed: state(out, job).result for job in next(compared).jobs} for _ in columns]

@@ -23,7 +23,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from coterie import PCL, PeerNet
-from coterie.compat import import_healed
+from coterie.compat import import_torchvision
 from coterie.data.cifar import cifar100
 from coterie.data.folder import folder
 from coterie.models import factory
@@ -68,7 +68,7 @@ def ratio(name: str, usual: Callable[[], int], ours: Callable[[], int], turns: i
 
 def small_images(root: str, turns: int) -> dict[str, object]:
     """CIFAR's shape: all views by one indexing, against PIL and torchvision in a DataLoader."""
-    v1 = import_healed("torchvision.transforms")
+    v1 = import_torchvision("torchvision.transforms")
     data = cifar100(root=root)
     data.load()
     steps = [v1.RandomCrop(32, 4), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(data.mean, data.std)]
@@ -96,7 +96,7 @@ def small_images(root: str, turns: int) -> dict[str, object]:
 
 def photographs(root: Path, turns: int) -> dict[str, object]:
     """224 px: decode once and make the views, against loading the same file for each view."""
-    v1 = import_healed("torchvision.transforms")
+    v1 = import_torchvision("torchvision.transforms")
     data = folder(root=str(root), workers=WORKERS)
     data.load()
     steps = [

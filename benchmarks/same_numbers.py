@@ -58,7 +58,9 @@ def train(source: Path, name: str, options: list[str], directory: Path) -> dict[
         # 4 steps an epoch: stopped inside the second one.
         stop = (
             "import os, sys\n"
-            "try: from coterie.cli.main import main; from coterie.training.progress import Show as kind\n"
+            "try:\n"
+            " from coterie.cli.main import main\n"
+            " from coterie.training.progress import ProgressReporter as kind\n"
             "except ImportError: from coterie.cli import main; from coterie.progress import Show as kind\n"
             "step = kind.step\n"
             "def stopping(self, *a):\n    step(self, *a)\n    if self.done == 6: os.kill(os.getpid(), 15)\n"

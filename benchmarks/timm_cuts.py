@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 import coterie
 from coterie import models
-from coterie.compat import import_healed
+from coterie.compat import import_torchvision
 from coterie.errors import InputError
 from coterie.peers.cuts import list_cuts
 from coterie.peers.net import example_for, trace_logits
@@ -78,7 +78,7 @@ def check(name: str) -> dict[str, object]:
     """All checks of one network: 'good', a refusal in Coterie's words, or what failed."""
     torch.manual_seed(0)
     try:
-        declared = import_healed("timm").get_pretrained_cfg(name)
+        declared = import_torchvision("timm").get_pretrained_cfg(name)
         side = declared.input_size[-1] if declared.fixed_input_size else 64
         make = models.factory(f"timm:{name}", CLASSES, 3, size=(side, side))
         model = make()
@@ -174,7 +174,7 @@ def write(results: dict[str, dict[str, object]]) -> None:
         "coterie": coterie.__version__,
         "commit": environment(0)["commit"],
         "torch": torch.__version__,
-        "timm": import_healed("timm").__version__,
+        "timm": import_torchvision("timm").__version__,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
     }

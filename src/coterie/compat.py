@@ -14,7 +14,7 @@ MISSING = ("nms", "qnms")
 _schemas: list[torch.library.Library] = []  # what a Library defines lasts as long as it does
 
 
-def import_healed(name: str) -> ModuleType:
+def import_torchvision(name: str) -> ModuleType:
     """Import torchvision, or a package that imports it (timm).
 
     The wheel on PyPI is built for CUDA; its operators do not load beside a CPU-only torch, and the import stops at

@@ -11,7 +11,7 @@ from .errors import Failure
 
 
 @contextmanager
-def replacing(file: Path, keep: Path | None = None) -> Iterator[Path]:
+def atomic_path(file: Path, keep: Path | None = None) -> Iterator[Path]:
     """A path to write to; it becomes `file` in one step once it is on disk. `keep` names the old content."""
     part = file.with_name(file.name + ".part")
     try:
@@ -33,7 +33,7 @@ def replacing(file: Path, keep: Path | None = None) -> Iterator[Path]:
 
 def write(file: Path, content: str | bytes) -> None:
     """Replace a file in one step."""
-    with replacing(file) as part:
+    with atomic_path(file) as part:
         # Names of files of strangers may have what no text can: it is shown as a question mark.
         part.write_bytes(content.encode(errors="replace") if isinstance(content, str) else content)
 

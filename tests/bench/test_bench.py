@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from coterie.bench import floor, memory, parts, reference, subjects, usual
-from coterie.bench.processes import elsewhere
+from coterie.bench.processes import in_subprocess
 from coterie.bench.size import FULL, QUICK
 from coterie.bench.timing import Times, in_turns, quartiles
 from coterie.errors import Failure
@@ -137,7 +137,7 @@ def test_a_convolution_that_was_disturbed_raises_no_floor(monkeypatch: pytest.Mo
 def test_the_reference_computes_what_pcl_computes() -> None:
     """Same weights, same views: the same terms over three steps, so also the same updates and averages."""
     ours = subjects.made("PCL", TINY)
-    theirs = usual.Usual([standalone(peer) for peer in ours.net.peers])
+    theirs = usual.NaivePCL([standalone(peer) for peer in ours.net.peers])
     with torch.no_grad():
         for net in (theirs.net, theirs.teacher):
             net.classifier.load_state_dict(ours.classifier.state_dict())
@@ -162,7 +162,7 @@ def test_the_reference_computes_what_pcl_computes() -> None:
 def test_both_train_on_as_many_images(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     monkeypatch.setattr(
-        usual.Usual, "step", lambda self, views, labels, epoch: seen.append(len(views) * len(labels))
+        usual.NaivePCL, "step", lambda self, views, labels, epoch: seen.append(len(views) * len(labels))
     )
     usual.turns(TINY)()
     assert seen == [3 * 8] * TINY.steps
@@ -202,7 +202,7 @@ def _dies() -> Any:
 
 
 def test_a_process_that_dies_is_reported() -> None:
-    with pytest.raises(Failure, match="exit code 3"), elsewhere(_dies) as call:
+    with pytest.raises(Failure, match="exit code 3"), in_subprocess(_dies) as call:
         call()
 
 

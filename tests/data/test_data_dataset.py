@@ -130,7 +130,7 @@ def test_splits_labels_and_views(capsys):
     every = torch.stack([c for crop in crops for c in (crop, crop.flip(-1))])
     assert ((every - views[2]).abs().flatten(2).amax(2) < 1e-5).any(0).all()
     held = loaded("Readable", val_fraction=0.2, limit=5)
-    assert (held.train_size, len(held.labels["val"]), held.watched) == (16, 4, "val")
+    assert (held.train_size, len(held.labels["val"]), held.eval_split) == (16, 4, "val")
 
 
 def test_a_set_that_makes_its_own_views_is_asked_for_each_and_seeded():

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from coterie.cli.main import main
-from coterie.compat import import_healed
+from coterie.compat import import_torchvision
 from coterie.data.folder import folder
 from coterie.data.index import scan
 from coterie.errors import InputError
@@ -151,7 +151,7 @@ def test_an_abandoned_stream_does_not_spoil_the_next(tree):
 
 
 def test_test_images_are_torchvisions_resize_and_centre_crop(tmp_path):
-    v2 = import_healed("torchvision.transforms.v2")
+    v2 = import_torchvision("torchvision.transforms.v2")
     for i, size in enumerate(((300, 260), (231, 500), (90, 60), (256, 256))):
         (tmp_path / "train" / "c").mkdir(parents=True, exist_ok=True)
         (tmp_path / "val" / "c").mkdir(parents=True, exist_ok=True)
@@ -171,7 +171,7 @@ def test_a_view_is_the_drawn_crop_resized(tree):
     from coterie.data.augment import resized_crop
     from coterie.data.rng import draws
 
-    functional = import_healed("torchvision.transforms.v2.functional")
+    functional = import_torchvision("torchvision.transforms.v2.functional")
     data = loaded(tree)
     views, _ = data.views(np.arange(12), 2, seed=5, epoch=1)
     numbers = draws(5, 1, np.arange(12), 2, 24)
@@ -208,16 +208,16 @@ def test_the_index_is_remembered_and_sees_changes(tree, monkeypatch):
 
 def test_splits_of_a_folder(tree):
     data = loaded(tree)
-    assert (data.watched, data.test_size, data.classes) == ("test", 6, ["a cat", "ünïcode <b>dog"])
+    assert (data.eval_split, data.test_size, data.classes) == ("test", 6, ["a cat", "ünïcode <b>dog"])
     held = loaded(tree, val_fraction=0.5)
-    assert (held.train_size, held.watched, len(held.labels["val"]), held.test_size) == (6, "val", 6, 6)
+    assert (held.train_size, held.eval_split, len(held.labels["val"]), held.test_size) == (6, "val", 6, 6)
     names = {s: {held.name(s, i) for i in range(6)} for s in ("train", "val", "test")}
     assert not names["train"] & names["val"] and all("/train/" in n for n in names["val"])
     assert loaded(tree, limit=2).name("train", 3).endswith("<b>dog/1.png")
     (tree / "test" / "a cat").mkdir(parents=True)
     picture(1).save(tree / "test" / "a cat" / "x.png")
     both = loaded(tree)
-    assert (both.watched, len(both.labels["val"]), both.test_size) == ("val", 6, 1)
+    assert (both.eval_split, len(both.labels["val"]), both.test_size) == ("val", 6, 1)
     with pytest.raises(InputError, match="both val/ and test/"):
         loaded(tree, val_fraction=0.5)
 

@@ -111,7 +111,7 @@ def test_val_limit_holds_out_images_that_limit_leaves_and_changes_no_training_im
     data.load()
     train, val = numbers(data), numbers(data, "val")
     assert train == chosen(**options) and not set(train) & set(val)
-    assert data.watched == "val" and data.test_size == 6
+    assert data.eval_split == "val" and data.test_size == 6
     if limit_seed is None:
         assert val == sorted(of_class(0)[7:11] + of_class(1)[7:11] + of_class(2)[7:11])
     else:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from coterie.compat import import_healed
+from coterie.compat import import_torchvision
 from coterie.data.augment import Augment, resized_crop
 from coterie.data.digits import digits
 from coterie.data.in_memory import InMemory, Joined, halved
@@ -156,13 +156,13 @@ def test_torchvision_augmentations_are_drawn_per_view_and_leave_training_randomn
 def test_erasing_is_torchvisions_with_the_mean_colour():
     view = torch.full((3, 16, 16), 7, dtype=torch.uint8)
     made = Augment(["erase"], (0.5, 0.4, 0.3))(view, draw=0.25)
-    v2 = import_healed("torchvision.transforms.v2")
+    v2 = import_torchvision("torchvision.transforms.v2")
     torch.manual_seed(int(0.25 * 2**53))
     assert torch.equal(made, v2.RandomErasing(value=[128.0, 102.0, 76.0])(view))
 
 
 def test_resized_crop_has_torchvisions_distribution():
-    v2 = import_healed("torchvision.transforms.v2")
+    v2 = import_torchvision("torchvision.transforms.v2")
     random = np.random.default_rng(0)
     theirs_maker = v2.RandomResizedCrop(224)
     image = torch.zeros(3, 60, 90, dtype=torch.uint8)
@@ -184,7 +184,7 @@ def test_limit_keeps_the_first_of_each_class_and_val_comes_from_train_only():
     data.load()
     again = Small(limit=10, val_fraction=0.2)
     again.load()
-    assert (data.train_size, len(data.labels["val"]), data.test_size, data.watched) == (24, 6, 9, "val")
+    assert (data.train_size, len(data.labels["val"]), data.test_size, data.eval_split) == (24, 6, 9, "val")
     assert np.bincount(data.labels["val"]).tolist() == [2, 2, 2]
     first = data.read()[0][:30]
 

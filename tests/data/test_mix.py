@@ -155,9 +155,9 @@ def test_probabilities_are_mixed_too() -> None:
 
 
 def test_what_timm_and_torchvision_mix_is_taken_as_it_is() -> None:
-    from coterie.compat import import_healed
+    from coterie.compat import import_torchvision
 
-    v2, timm_data = import_healed("torchvision.transforms.v2"), import_healed("timm.data")
+    v2, timm_data = import_torchvision("torchvision.transforms.v2"), import_torchvision("timm.data")
     torch.manual_seed(0)
     np.random.seed(0)
     method = coterie.Baseline(coterie.PeerNet(TinyNet, 1, None, torch.randn(2, 3, 8, 8)))
@@ -216,14 +216,14 @@ def test_a_training_with_mixing_that_is_stopped_ends_bit_for_bit_alike(
 
     options = [*MIXED, "--mix.probability", 0.7, "--epochs", 3, "--method", "KDCL", "--label_smoothing", 0.1]
     printed("train", *options, "--out", tmp_path / "whole")
-    step = progress.Show.step
+    step = progress.ProgressReporter.step
 
-    def stop(self: progress.Show, *args: object) -> None:
+    def stop(self: progress.ProgressReporter, *args: object) -> None:
         step(self, *args)  # type: ignore[arg-type]
         if self.done == 6:  # within the second epoch of four steps
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(progress.Show, "step", stop)
+    monkeypatch.setattr(progress.ProgressReporter, "step", stop)
     with pytest.raises(SystemExit) as ended:
         printed("train", *options, "--out", tmp_path / "parts")
     assert ended.value.code == 75

@@ -22,7 +22,7 @@ from coterie.metrics.evaluate import evaluate
 from coterie.models import factory
 from coterie.peers.net import PeerNet
 from coterie.training.distributed import Piece
-from coterie.training.meters import Watch
+from coterie.training.meters import LossMeter
 
 M = 3
 ALL, BRANCH = 9, 3
@@ -119,8 +119,8 @@ def test_losses_take_one_softmax_for_all_students_whatever_their_number() -> Non
 
 
 def test_records_wait_for_a_gpu_once_in_fifty_steps() -> None:
-    watch = Watch(torch.device("cpu"))
-    assert Watch(torch.device("meta")).patience == 50  # any device but the processor
+    watch = LossMeter(torch.device("cpu"))
+    assert LossMeter(torch.device("meta")).patience == 50  # any device but the processor
     watch.patience = 50
     piece = Piece(np.arange(4), 4, 1.0)
     with Count() as count:

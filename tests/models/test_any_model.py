@@ -72,15 +72,15 @@ def test_torchvision_and_timm_import_beside_a_cpu_only_torch_in_a_fresh_process(
     code = """
 import sys
 import coterie.models
-from coterie.compat import import_healed
+from coterie.compat import import_torchvision
 assert not {"timm", "torchvision"} & set(sys.modules), "imported before they were used"
 broken = False
 try:
     import torchvision
 except RuntimeError as error:
     broken = "torchvision::nms" in str(error)
-timm = import_healed("timm")
-torchvision = import_healed("torchvision")
+timm = import_torchvision("timm")
+torchvision = import_torchvision("torchvision")
 import torchvision, timm, torch
 from torchvision.transforms import v2
 assert v2.RandomHorizontalFlip(1.0)(torch.arange(3).view(1, 1, 3)).flatten().tolist() == [2, 1, 0]
@@ -92,12 +92,12 @@ print("healed" if broken else "whole")
 
 
 def test_another_error_of_an_import_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from coterie.compat import import_healed
+    from coterie.compat import import_torchvision
 
     (tmp_path / "broken_package.py").write_text("raise RuntimeError('something else')")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(RuntimeError, match="something else"):
-        import_healed("broken_package")
+        import_torchvision("broken_package")
 
 
 FACTORIES = """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coterie.paper.reproduce import Reproduction, present
-from coterie.paper.results import alike, curve, error_of
+from coterie.paper.results import common_seeds, curve, error_of
 from coterie.paper.tables import cells
 from tests.helpers.experiment import toy, write_run
 
@@ -61,10 +61,10 @@ def test_pictures_compare_the_seeds_that_all_rows_have(tmp_path: Path) -> None:
         for seed in seeds:
             write_run(tmp_path, cell.jobs[seed], {"mean1": 40.0})
     write_run(tmp_path, two.jobs[2], {"mean1": 40.0}, epochs=1)
-    begun = [[job.seed for job in cell.jobs] for cell in alike(fig5.cells, tmp_path)]
+    begun = [[job.seed for job in cell.jobs] for cell in common_seeds(fig5.cells, tmp_path)]
     assert begun == [[1], [1], [1], []]  # the last has none, which is no reason to leave out the others
     write_run(tmp_path, two.jobs[0], {"mean1": 40.0})
-    finished = [[job.seed for job in cell.jobs] for cell in alike(fig5.cells, tmp_path, kinds=("done",))]
+    finished = [[job.seed for job in cell.jobs] for cell in common_seeds(fig5.cells, tmp_path, kinds=("done",))]
     assert finished == [[0, 1], [0, 1], [0, 1], []]
 
 
@@ -73,5 +73,5 @@ def test_a_damaged_run_is_in_no_figure(tmp_path: Path) -> None:
     for job, error in zip(cell.jobs, (30.0, 40.0), strict=True):
         run = write_run(tmp_path, job, {"mean1": error})
     (run / "config.yaml").write_text("seed: 7")
-    (sound,) = alike([cell], tmp_path)
+    (sound,) = common_seeds([cell], tmp_path)
     assert curve(sound, tmp_path, lambda record: error_of(record, "mean1"))[2].values == (30.0,)

@@ -178,7 +178,7 @@ def test_a_run_that_holds_images_out_is_judged_on_these_alone(tmp_path: Path) ->
     recipe = from_options({**OPTIONS, "epochs": 1, "data": data, "method": "Baseline"})
     train(recipe, tmp_path / "run")
     found = examine.examine(runs.read(tmp_path / "run"), weights=True)
-    assert not found.missing and found.tested == recipe.data.watched_size == 60
+    assert not found.missing and found.tested == recipe.data.eval_size == 60
     assert found.error == pytest.approx(records(tmp_path / "run")[-1]["predictors"]["peer1"]["error"])
     page.write([tmp_path / "run"], tmp_path / "r.html")
     said = Page((tmp_path / "r.html").read_text()).text

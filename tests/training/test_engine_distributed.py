@@ -99,7 +99,7 @@ def _gradients(world: World, name: str, accumulate: int = 1, unused: bool = Fals
         start += n
         for piece in pieces:
             views, labels = made.data.views(piece.images, method.views, 0, 0)
-            with world.exchange(forward, now=piece is pieces[-1]):
+            with world.maybe_no_sync(forward, now=piece is pieces[-1]):
                 terms = forward(views if len(views) > 1 else views[0], labels, 50)
                 (terms["loss"] * piece.weight).backward()
         gradients.append({k: p.grad.clone() for k, p in method.named_parameters() if p.grad is not None})

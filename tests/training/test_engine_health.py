@@ -29,7 +29,7 @@ from coterie.methods.pcl import PCL
 from coterie.runs.directory import Run
 from coterie.training.distributed import Piece
 from coterie.training.loop import train
-from coterie.training.meters import Watch, memory
+from coterie.training.meters import LossMeter, memory
 from coterie.training.precision import Precision
 from tests.helpers.engine import add_plain, ended, fork, outcome, recipe, same, train_into
 
@@ -144,7 +144,7 @@ def test_a_loss_that_is_no_number(tmp_path: Path, whole: Path, monkeypatch: pyte
 
 
 def test_the_step_is_named_though_the_device_is_asked_seldom() -> None:
-    watch = Watch(CPU)
+    watch = LossMeter(CPU)
     watch.patience = 50  # as on a GPU
     for step in range(49):
         bad = math.inf if step >= 31 else 1.0

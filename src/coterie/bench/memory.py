@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from ..training.meters import process_memory
-from .processes import elsewhere
+from .processes import in_subprocess
 from .timing import Run
 
 STEPS = 2  # the second one has the optimiser's state already
@@ -16,7 +16,7 @@ STEPS = 2  # the second one has the optimiser's state already
 
 def peak(build: Callable[[], Run]) -> int:
     """Bytes: of the method, its gradients and optimiser, and what its step holds at most."""
-    with elsewhere(partial(_measured, build)) as measured:
+    with in_subprocess(partial(_measured, build)) as measured:
         found: int = measured()
     return found
 

@@ -23,9 +23,9 @@ from ..peers.net import Peers
 from ..runs.checkpoints import Checkpoints
 from ..runs.directory import Run as RunDirectory
 from ..training.distributed import Piece, World
-from ..training.meters import Watch
+from ..training.meters import LossMeter
 from ..training.precision import Precision
-from ..training.progress import Show
+from ..training.progress import ProgressReporter
 from ..training.state import State
 from .noise import Noise
 from .size import Size
@@ -129,8 +129,8 @@ class _Watched:
 
     def __init__(self, stepper: Stepper, size: Size, where: torch.device) -> None:
         self.watch, self.show = (
-            Watch(where),
-            Show("bench", 1, EPOCH_STEPS, console=Console(stderr=True, quiet=True)),
+            LossMeter(where),
+            ProgressReporter("bench", 1, EPOCH_STEPS, console=Console(stderr=True, quiet=True)),
         )
         self.terms = {name: term.detach() for name, term in stepper().items()}
         self.piece = Piece(np.arange(size.batch), size.batch, 1.0)
@@ -160,7 +160,7 @@ def _save(stepper: Stepper, folder: Path) -> Run:
     """All that the engine keeps, written, read back and synced."""
     where = device()
     rates = Rates(Steps(), stepper.step.optimizer, 1, EPOCH_STEPS)
-    state = State(stepper.step.method, stepper.step.optimizer, rates, Precision(where), Watch(where))
+    state = State(stepper.step.method, stepper.step.optimizer, rates, Precision(where), LossMeter(where))
     checkpoints, world = Checkpoints(folder), World(where)
     return lambda: checkpoints.save(state.capture(world))
 

@@ -17,7 +17,7 @@ Build = Callable[[], Callable[[], Any]]
 
 
 @contextmanager
-def elsewhere(build: Build) -> Iterator[Callable[[], Any]]:
+def in_subprocess(build: Build) -> Iterator[Callable[[], Any]]:
     """What a (picklable) builder makes over there: each call waits for one call there, and returns its value.
 
     Processes are forked from one that has imported torch and used nothing of it, which is quick and safe.

@@ -10,10 +10,10 @@ import numpy as np
 
 from ..data.rng import order
 from ..training.distributed import World
-from ..training.meters import Watch
+from ..training.meters import LossMeter
 from . import usual
 from .noise import Noise
-from .processes import elsewhere
+from .processes import in_subprocess
 from .size import Size
 from .subjects import EPOCH, device, made, optimiser_step
 from .timing import Run, in_turns
@@ -23,12 +23,12 @@ def measure(size: Size) -> dict[str, Any]:
     """Both in processes of their own, as the allocator is set for a whole process; they never run together."""
     images = size.steps * size.batch
     with ExitStack() as stack:
-        theirs = stack.enter_context(elsewhere(partial(usual.turns, size)))
-        ours = stack.enter_context(elsewhere(partial(turns, size)))
+        theirs = stack.enter_context(in_subprocess(partial(usual.turns, size)))
+        ours = stack.enter_context(in_subprocess(partial(turns, size)))
         step = in_turns(theirs, {"ours": ours}, size.rounds)["ours"]
     with ExitStack() as stack:
-        theirs = stack.enter_context(elsewhere(partial(usual_views, size)))
-        ours = stack.enter_context(elsewhere(partial(views, size)))
+        theirs = stack.enter_context(in_subprocess(partial(usual_views, size)))
+        ours = stack.enter_context(in_subprocess(partial(views, size)))
         data = in_turns(theirs, {"ours": ours}, size.rounds)["ours"]
     return {
         "images": "random, in CIFAR's shape",
@@ -57,7 +57,7 @@ def turns(size: Size) -> Run:
     images, where = size.steps * size.batch, device()
     data, method = Noise(images), made("PCL", size)
     data.load()
-    optimise, world, watch = optimiser_step(method), World(where), Watch(where)
+    optimise, world, watch = optimiser_step(method), World(where), LossMeter(where)
 
     def turn() -> None:
         mixed = order(0, EPOCH, images)

@@ -21,7 +21,7 @@ TURNS = 3
 FIRST_STEP = """
 import os, sys
 from coterie import cli, progress
-progress.Show.step = lambda *_: os._exit(0)
+progress.ProgressReporter.step = lambda *_: os._exit(0)
 cli.main(sys.argv[1:])
 sys.exit("no step was taken")
 """

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from .. import models
-from ..compat import import_healed
+from ..compat import import_torchvision
 from .noise import Noise
 from .size import Size
 from .subjects import EPOCH, device, inputs
@@ -50,7 +50,7 @@ class Branches(nn.Module):
         return logits, self.classifier(torch.cat(features, dim=1))
 
 
-class Usual:
+class NaivePCL:
     """A training by hand: student, teacher, optimiser, step counter."""
 
     def __init__(
@@ -103,10 +103,10 @@ def kl(teacher: Tensor, student: Tensor, t: float) -> Tensor:
     return F.kl_div(said, target, reduction="batchmean") * t * t
 
 
-def usual(size: Size) -> Usual:
+def usual(size: Size) -> NaivePCL:
     """The reference, ready to train."""
     make = models.factory(size.model, size.classes, size.shape[0])
-    return Usual([make() for _ in range(size.peers)])
+    return NaivePCL([make() for _ in range(size.peers)])
 
 
 def stepper(size: Size) -> Run:
@@ -133,7 +133,7 @@ class PerView(Dataset[tuple[list[Tensor], int]]):
 
 def loader(size: Size, images: int) -> DataLoader[Any]:
     """These images in a random order, by worker processes that stay between epochs."""
-    v1 = import_healed("torchvision.transforms")
+    v1 = import_torchvision("torchvision.transforms")
     data = Noise(images)
     data.load()
     steps = [v1.RandomCrop(32, 4), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(data.mean, data.std)]

@@ -34,7 +34,7 @@ METHODS, DATA_SETS = methods.available(), data_sets.available()
 PrecisionName = Literal["32", "bf16", "fp16"]
 TrackerName = Literal["tensorboard", "wandb"]
 
-FREE = {"device", "compile", "accumulate", "checkpoint_every", "track", "data.root", "data.workers"}
+RUNTIME_OPTIONS = {"device", "compile", "accumulate", "checkpoint_every", "track", "data.root", "data.workers"}
 """Options that say how and where a run is computed, not what: they may change when it is continued."""
 
 

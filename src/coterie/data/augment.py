@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..compat import import_healed
+from ..compat import import_torchvision
 from ..errors import InputError
 
 Augmentation = Literal["crop", "flip", "randaugment", "trivialaugment", "erase"]
@@ -19,7 +19,7 @@ Operation = Callable[[Tensor], Tensor]
 
 
 @contextmanager
-def drawn_from(seed: int) -> Iterator[None]:
+def fork_rng(seed: int) -> Iterator[None]:
     """Torch draws from this seed inside, and goes on outside as if nothing had been drawn."""
     state = torch.get_rng_state()
     torch.default_generator.manual_seed(seed)
@@ -51,7 +51,7 @@ class Augment:
         """A view (C, H, W) in uint8, changed as `draw`, a number in [0, 1), says."""
         operations = self.prepare()
         if operations:
-            with drawn_from(int(draw * 2**53)):
+            with fork_rng(int(draw * 2**53)):
                 for operation in operations:
                     view = operation(view)
         return view
@@ -69,7 +69,7 @@ class Augment:
         if not self.beyond:
             return []
         if self._operations is None:
-            v2 = import_healed("torchvision.transforms.v2")
+            v2 = import_torchvision("torchvision.transforms.v2")
             makers: dict[str, Callable[[], Operation]] = {
                 "randaugment": v2.RandAugment,
                 "trivialaugment": v2.TrivialAugmentWide,

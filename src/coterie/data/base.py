@@ -151,15 +151,15 @@ class Data(ABC):
         return len(self.labels["test"])
 
     @property
-    def watched(self) -> Split:
+    def eval_split(self) -> Split:
         """The split that training reports on: held-out images where there are any, else the test images."""
         return "val" if len(self.labels.get("val", ())) else "test"
 
     @property
-    def watched_size(self) -> int:
-        return len(self.labels[self.watched])
+    def eval_size(self) -> int:
+        return len(self.labels[self.eval_split])
 
-    def described(self) -> dict[str, object]:
+    def fingerprint(self) -> dict[str, object]:
         """What a run must find again when it goes on: classes, shape and sizes."""
         sizes = {split: len(labels) for split, labels in self.labels.items()}
         return {"classes": self.classes, "shape": list(self.shape), "images": sizes}

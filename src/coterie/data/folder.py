@@ -68,7 +68,7 @@ class folder(Loaded):
             for index in {id(index): index for index in indices.values()}.values()
             for name, reason in index.bad.items()
         }
-        self._tell(self.bad)
+        self._warn_unreadable(self.bad)
         self._indices, self._places = indices, places
         self.labels = {split: indices[split].labels[where] for split, where in places.items()}
 

@@ -29,7 +29,7 @@ NUMBERS = 24
 
 
 @dataclass
-class Order:
+class BatchRequest:
     """What a worker is asked for: views of a batch of images, or, without a count, the images as they are."""
 
     split: Split
@@ -40,7 +40,7 @@ class Order:
 
 
 @dataclass
-class Delivery:
+class LoadedBatch:
     """What it gives: (views, images, C, H, W), the labels, and what could not be read and why.
 
     Pixels travel in uint8, a quarter of the bytes; those of a `Dataset` that made its own views are floats.
@@ -48,10 +48,10 @@ class Delivery:
 
     pixels: Tensor
     labels: Tensor
-    bad: dict[str, str]
+    unreadable: dict[str, str]
 
-    def pin_memory(self) -> Delivery:
-        return Delivery(self.pixels.pin_memory(), self.labels.pin_memory(), self.bad)
+    def pin_memory(self) -> LoadedBatch:
+        return LoadedBatch(self.pixels.pin_memory(), self.labels.pin_memory(), self.unreadable)
 
 
 class Loaded(Data):
@@ -87,9 +87,9 @@ class Loaded(Data):
         self.augment = Augment(("crop", "flip") if augment is None else augment, self.mean)
         self.strict = strict
         self.workers = min(8, max(1, cores() // _trainings())) if workers is None else workers
-        self._orders: list[Order] = []
+        self._requests: list[BatchRequest] = []
         self._loader: DataLoader[Any] | None = None
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     @abstractmethod
     def fetch(self, split: Split, image: int) -> Any:
@@ -108,7 +108,7 @@ class Loaded(Data):
         """The image (C, H, W) as a test image is seen."""
 
     def views(self, images: Indices, count: int, seed: int, epoch: int) -> tuple[list[Tensor], Tensor]:
-        return self._unpacked(self._deliver(Order("train", images, count, seed, epoch)), len(images))
+        return self._unpacked(self._load_batch(BatchRequest("train", images, count, seed, epoch)), len(images))
 
     def stream(
         self,
@@ -118,39 +118,39 @@ class Loaded(Data):
         epoch: int,
         device: torch.device | str = "cpu",
     ) -> Iterator[tuple[list[Tensor], Tensor]]:
-        orders = [Order("train", images, count, seed, epoch) for images in batches]
-        for order, delivery in zip(orders, self._delivered(orders), strict=True):
-            yield self._unpacked(delivery, len(order.images), device)
+        requests = [BatchRequest("train", images, count, seed, epoch) for images in batches]
+        for request, batch in zip(requests, self._load_all(requests), strict=True):
+            yield self._unpacked(batch, len(request.images), device)
 
     def test_batches(
         self, size: int, part: slice = slice(None), split: Split = "test"
     ) -> Iterator[tuple[Tensor, Tensor]]:
         chosen = np.arange(len(self.labels[split]))[part]
         size = min(size, 250)  # large images: what is read ahead must fit into memory
-        orders = [Order(split, chosen[start : start + size]) for start in range(0, len(chosen), size)]
-        for delivery in self._delivered(orders):
-            self._tell(delivery.bad)
-            if len(delivery.labels):
-                yield self._normal(delivery.pixels)[0], delivery.labels
+        requests = [BatchRequest(split, chosen[start : start + size]) for start in range(0, len(chosen), size)]
+        for batch in self._load_all(requests):
+            self._warn_unreadable(batch.unreadable)
+            if len(batch.labels):
+                yield self._normal(batch.pixels)[0], batch.labels
 
     def _unpacked(
-        self, delivery: Delivery, asked: int, device: torch.device | str = "cpu"
+        self, batch: LoadedBatch, asked: int, device: torch.device | str = "cpu"
     ) -> tuple[list[Tensor], Tensor]:
-        self._tell(delivery.bad)
-        if len(delivery.labels) < min(2, asked):  # batch-norm needs two
+        self._warn_unreadable(batch.unreadable)
+        if len(batch.labels) < min(2, asked):  # batch-norm needs two
             raise InputError(
-                f"Of a batch of {asked} images {len(delivery.labels)} could be read: "
+                f"Of a batch of {asked} images {len(batch.labels)} could be read: "
                 "`coterie data inspect` lists the bad files."
             )
-        pixels = to_device(delivery.pixels, device)  # a quarter of the bytes: normalised over there
-        return [self._normal(view) for view in pixels], to_device(delivery.labels, device)
+        pixels = to_device(batch.pixels, device)  # a quarter of the bytes: normalised over there
+        return [self._normal(view) for view in pixels], to_device(batch.labels, device)
 
     def _normal(self, pixels: Tensor) -> Tensor:
         return normalise(pixels, self.mean, self.std) if pixels.dtype == torch.uint8 else pixels
 
-    def _tell(self, bad: dict[str, str]) -> None:
+    def _warn_unreadable(self, unreadable: dict[str, str]) -> None:
         """Warn of images that could not be read, of each once; or stop, if that was asked for."""
-        new = {name: reason for name, reason in bad.items() if name not in self._told}
+        new = {name: reason for name, reason in unreadable.items() if name not in self._warned}
         if not new:
             return
         listed = "; ".join(f"{name} ({reason})" for name, reason in list(new.items())[:20])
@@ -159,62 +159,62 @@ class Loaded(Data):
             raise InputError(
                 f"{_images(len(new))} cannot be read: {listed}. Without --data.strict they are skipped."
             )
-        self._told |= set(new)
-        total = f", {len(self._told)} so far" if len(self._told) > len(new) else ""
+        self._warned |= set(new)
+        total = f", {len(self._warned)} so far" if len(self._warned) > len(new) else ""
         warn(f"{_images(len(new))} cannot be read and will be skipped{total}: {listed}.")
 
-    def _delivered(self, orders: list[Order]) -> Iterator[Delivery]:
+    def _load_all(self, requests: list[BatchRequest]) -> Iterator[LoadedBatch]:
         if self.workers == 0:
-            yield from map(self._deliver, orders)
+            yield from map(self._load_batch, requests)
             return
         if self._loader is None:
             self.augment.prepare()  # here, once, rather than in every worker
             self._loader = DataLoader(
-                _Desk(copy.copy(self)),  # without the loader: a circle of references would stop slowly
-                batch_size=None,  # an order is a batch already
-                sampler=self._orders,
+                RequestDataset(copy.copy(self)),  # without the loader: a circle of references would stop slowly
+                batch_size=None,  # a request is a batch already
+                sampler=self._requests,
                 num_workers=self.workers,
                 persistent_workers=True,
                 worker_init_fn=_left_to_the_parent,
                 pin_memory=torch.cuda.is_available(),
                 generator=torch.Generator(),  # or it would draw from the training's
             )
-        self._orders[:] = orders  # the loader's sampler: its workers go on from epoch to epoch
+        self._requests[:] = requests  # the loader's sampler: its workers go on from epoch to epoch
         yield from self._loader
 
-    def _deliver(self, order: Order) -> Delivery:
+    def _load_batch(self, request: BatchRequest) -> LoadedBatch:
         random = None
-        if order.count is not None:
-            random = draws(order.seed, order.epoch, order.images, order.count, NUMBERS)
-        found: list[Tensor] = []  # (views, C, H, W) of each image
-        good, bad = [], {}
-        for i, image in enumerate(order.images.tolist()):
+        if request.count is not None:
+            random = draws(request.seed, request.epoch, request.images, request.count, NUMBERS)
+        views: list[Tensor] = []  # (views, C, H, W) of each image
+        readable, unreadable = [], {}
+        for i, image in enumerate(request.images.tolist()):
             try:
-                decoded = self.fetch(order.split, image)
+                decoded = self.fetch(request.split, image)
                 if random is None:
-                    found.append(self.plain(decoded)[None])
+                    views.append(self.plain(decoded)[None])
                 else:
-                    found.append(torch.stack([self.view(decoded, numbers) for numbers in random[:, i]]))
-                good.append(image)
+                    views.append(torch.stack([self.view(decoded, numbers) for numbers in random[:, i]]))
+                readable.append(image)
             except Unreadable as error:
-                bad[self.name(order.split, image)] = str(error)
+                unreadable[self.name(request.split, image)] = str(error)
         # One memory format in and out: copying is then as fast as it can be.
-        pixels = torch.stack(found, dim=1) if found else torch.empty(order.count or 1, 0, *self.shape).byte()
-        labels = torch.from_numpy(self.labels[order.split][np.array(good, np.int64)])
-        return Delivery(pixels, labels, bad)
+        pixels = torch.stack(views, dim=1) if views else torch.empty(request.count or 1, 0, *self.shape).byte()
+        labels = torch.from_numpy(self.labels[request.split][np.array(readable, np.int64)])
+        return LoadedBatch(pixels, labels, unreadable)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_loader": None, "_orders": []}
+        return {**vars(self), "_loader": None, "_requests": []}
 
 
-class _Desk(Dataset[Delivery]):
-    """Takes orders in a worker."""
+class RequestDataset(Dataset[LoadedBatch]):
+    """Load the requested batches in a worker."""
 
     def __init__(self, data: Loaded) -> None:
         self.data = data
 
-    def __getitem__(self, order: Any) -> Delivery:
-        return self.data._deliver(order)
+    def __getitem__(self, request: Any) -> LoadedBatch:
+        return self.data._load_batch(request)
 
 
 def _left_to_the_parent(worker: int) -> None:

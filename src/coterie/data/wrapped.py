@@ -15,9 +15,9 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..compat import import_healed
+from ..compat import import_torchvision
 from ..errors import InputError, warn
-from .augment import drawn_from
+from .augment import fork_rng
 from .base import Data, Indices, Split
 from .images import Unreadable, rgb
 from .streaming import Loaded
@@ -101,7 +101,7 @@ class dataset(Loaded):
     def fetch(self, split: Split, image: int) -> tuple[Any, tuple[Split, int]]:
         place = int(self._places[split][image])
         try:
-            with _theirs_drawn_from(place):  # it may draw, and the training's numbers are not its own
+            with seed_all(place):  # it may draw, and the training's numbers are not its own
                 return self._sets[split][place][0], (split, place)
         except Exception as error:  # theirs, whatever it is
             raise Unreadable(f"{type(error).__name__}: {error}"[:200]) from None
@@ -136,7 +136,7 @@ class dataset(Loaded):
 
     def _again(self, split: Split, place: int, seed: int) -> Tensor:
         """A view that the set makes itself, by these draws."""
-        with _theirs_drawn_from(seed):
+        with seed_all(seed):
             return _pixels(self._sets[split][place][0])
 
     def plain(self, image: tuple[Any, tuple[Split, int]]) -> Tensor:
@@ -154,13 +154,13 @@ class dataset(Loaded):
 
 
 @contextmanager
-def _theirs_drawn_from(seed: int) -> Iterator[None]:
+def seed_all(seed: int) -> Iterator[None]:
     """Whatever a user's own code draws from, torch, NumPy or Python, is seeded, and left as it was."""
     numpy, python = np.random.get_state(), random.getstate()
     np.random.seed(seed % 2**32)
     random.seed(seed)
     try:
-        with drawn_from(seed):
+        with fork_rng(seed):
             yield
     finally:
         np.random.set_state(numpy)
@@ -171,7 +171,7 @@ def _both(source: str, options: dict[str, Any]) -> tuple[Dataset[Any], Dataset[A
     """The training and the test set of a class."""
     module, _, name = source.rpartition(".")
     try:
-        cls = getattr(import_healed(module), name)
+        cls = getattr(import_torchvision(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{source} cannot be imported: {error}.") from None
     taken = inspect.signature(cls).parameters

@@ -19,7 +19,7 @@ from ..config.recipe import Recipe
 from ..data import Data
 from ..data.rng import order
 from ..errors import InputError, printable, reason, unknown, warn
-from ..files import replacing, write
+from ..files import atomic_path, write
 from ..methods import Method
 from ..methods.base import Ensemble
 from ..metrics.evaluate import Scores, calibrations
@@ -85,7 +85,7 @@ def export(
     images = list(_inputs(recipe.data, metadata))
     with _refusing(metadata):
         put = writer(network, images[0][:1].repeat(2, 1, 1, 1), kind)  # of one alone, the batch would be fixed
-    with replacing(file) as part:
+    with atomic_path(file) as part:
         if int8:
             _quantised(put, network, part, recipe, metadata, images)
         else:

@@ -101,7 +101,7 @@ class Method(nn.Module, ABC):
 
     def compile(self, **options: Any) -> None:
         """Run the peers, and their averages, as graphs made by `torch.compile`, whose options are taken."""
-        for _, method in self._kinds():
+        for _, method in self.raw_and_mean():
             method.net.compile_peers(**options)
 
     def keep_mean(self, beta: float, batch_norm: Literal["own", "average"] = "average") -> None:
@@ -126,13 +126,13 @@ class Method(nn.Module, ABC):
         if self.mean_method is not None:
             found |= {f"mean{j}": peer for j, peer in enumerate(self.mean_method.net.peers, 1)}
         if self.has_ensemble:
-            found |= {self._ensemble_name(kind): Ensemble(method) for kind, method in self._kinds()}
+            found |= {self._ensemble_name(kind): Ensemble(method) for kind, method in self.raw_and_mean()}
         return found
 
     def logits(self, images: Tensor) -> dict[str, Tensor]:
         """What every predictor says to a batch, each trunk run once: `predictors` for evaluation."""
         found: dict[str, Tensor] = {}
-        for kind, method in self._kinds():
+        for kind, method in self.raw_and_mean():
             peers = method.net(images)
             name = "peer" if kind == "raw" else "mean"
             found |= {f"{name}{j}": z for j, z in enumerate(peers.logits, 1)}
@@ -151,7 +151,7 @@ class Method(nn.Module, ABC):
         average = self.mean.average if self.mean is not None else None
         return average if isinstance(average, Method) else None
 
-    def _kinds(self) -> list[tuple[str, Method]]:
+    def raw_and_mean(self) -> list[tuple[str, Method]]:
         kinds = {"raw": self, "mean": self.mean_method}
         return [(kind, method) for kind, method in kinds.items() if method is not None]
 

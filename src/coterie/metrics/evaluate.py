@@ -180,9 +180,9 @@ def calibrations(
     It is fit on the images that the run held out, and scored on the test set; a run that held none out has to
     divide the test images between the two.
     """
-    logits, y = _answers(method, tested or data, "test", device)
-    if data.watched == "val":
-        fit_logits, fit_y = _answers(method, data, "val", device)
+    logits, y = collect_logits(method, tested or data, "test", device)
+    if data.eval_split == "val":
+        fit_logits, fit_y = collect_logits(method, data, "val", device)
         about = {"fit_on": f"{len(fit_y):,} held-out images", "scored_on": f"{len(y):,} test images"}
     else:
         fit, report = halves(len(y))
@@ -202,7 +202,7 @@ def calibrations(
     return result
 
 
-def _answers(
+def collect_logits(
     method: Method, data: Data, split: Split, device: torch.device | str
 ) -> tuple[dict[str, Tensor], Tensor]:
     """What every predictor says to every image of a split, and the labels."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from ..compat import import_healed
+from ..compat import import_torchvision
 from ..errors import InputError, unknown
 
 CHANNELS = ("in_channels", "in_chans")
@@ -24,7 +24,7 @@ SIZES = ("img_size", "image_size")
 def from_timm(
     name: str, num_classes: int, in_channels: int, size: tuple[int, int] | None, **options: Any
 ) -> nn.Module:
-    timm = import_healed("timm")
+    timm = import_torchvision("timm")
     known = timm.list_models()
     if name.partition(".")[0] not in known:
         raise unknown("timm network", name, known)
@@ -47,7 +47,7 @@ def from_torchvision(
     name: str, num_classes: int, size: tuple[int, int] | None = None, **options: Any
 ) -> nn.Module:
     """Without auxiliary heads, which would give more than logits in training."""
-    models = import_healed("torchvision").models
+    models = import_torchvision("torchvision").models
     known = models.list_models(module=models)
     if name not in known:
         raise unknown("torchvision network", name, known)

@@ -10,7 +10,7 @@ from typing import Any
 from ..experiments.state import state
 from ..metrics.seeds import Spread
 from ..runs.reader import Record
-from .results import accuracy_of, alike, branch_variance, curve, error_of
+from .results import accuracy_of, branch_variance, common_seeds, curve, error_of
 from .study_results import StudyLine
 from .tables import Cell
 
@@ -89,7 +89,7 @@ def _errors(figure: Any, cells: Sequence[Cell], out: Path) -> bool:
     figure.set_figwidth(11)
     left, right = figure.subplots(1, 2, sharey=True)
     drawn = []
-    for number, cell in enumerate(alike(cells, out)):
+    for number, cell in enumerate(common_seeds(cells, out)):
         drawn.append(_plot(left, cell.row, curve(cell, out, error(cell)), color=f"C{number}"))
         _plot(right, cell.row, curve(cell, out, averaged_error), color=f"C{number}")
     left.set(xlabel="epoch", ylabel="top-1 error (%)", title="as deployed: PCL averaged, the others raw")
@@ -102,7 +102,7 @@ def _ensembles(figure: Any, cells: Sequence[Cell], out: Path) -> bool:
     figure.set_figwidth(11)
     left, right = figure.subplots(1, 2)
     drawn = []
-    for number, cell in enumerate(alike(cells, out)):
+    for number, cell in enumerate(common_seeds(cells, out)):
         drawn.append(_plot(left, cell.row, curve(cell, out, accuracy(cell)), color=f"C{number}"))
         _plot(right, cell.row, curve(cell, out, branch_variance("peer")), color=f"C{number}")
     left.set(xlabel="epoch", ylabel="ensemble's top-1 accuracy (%)")
@@ -113,7 +113,7 @@ def _ensembles(figure: Any, cells: Sequence[Cell], out: Path) -> bool:
 def _peers(figure: Any, cells: Sequence[Cell], out: Path) -> bool:
     """Points, not bars: the axis does not begin at zero. The variant without augmentation stands last."""
     axes = figure.subplots()
-    finished = [cell for cell in alike(cells, out, kinds=("done",)) if cell.jobs]
+    finished = [cell for cell in common_seeds(cells, out, kinds=("done",)) if cell.jobs]
     for cell in sorted(finished, key=lambda cell: ("," in cell.row, cell.row)):
         errors = Spread.of(error_of(state(out, job).result.last, cell.predictor) for job in cell.jobs)
         name = cell.row.replace("3 peers, w/o InAu", "3 peers,\none view for all")

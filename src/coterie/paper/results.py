@@ -277,7 +277,7 @@ def _variance(run: Result, kind: Kind, first: bool) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def alike(cells: Sequence[Cell], out: Path, kinds: Collection[str] = ("partial", "done")) -> list[Cell]:
+def common_seeds(cells: Sequence[Cell], out: Path, kinds: Collection[str] = ("partial", "done")) -> list[Cell]:
     """These cells with the runs of the seeds that all have, so that like is compared with like.
 
     A cell without any run keeps none; where the others have no seed in common, each keeps its own.

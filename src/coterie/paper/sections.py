@@ -15,7 +15,7 @@ from .figures import accuracy, averaged_error, error
 from .numbers import SAYS
 from .protocols import PROTOCOLS, Protocol
 from .reproduce import Reproduction
-from .results import Line, alike, branch_variance, curve, digits
+from .results import Line, branch_variance, common_seeds, curve, digits
 from .study import STUDIES, Study
 from .study_tables import study_section
 from .tables import Cell as PaperCell
@@ -120,7 +120,7 @@ def _drawn(experiment: str, title: str, cells: Sequence[PaperCell], out: Path) -
     }
     if experiment not in named:
         return []
-    compared = alike(cells, out)
+    compared = common_seeds(cells, out)
     return [
         figure
         for y, value in named[experiment]

@@ -155,7 +155,7 @@ class PeerNet(nn.Module):
         computed = []
         for j, (peer, taps, view) in enumerate(zip(self.peers, self._taps, views, strict=True)):
             if self._trunk is not None:
-                self._trunk.turn(j)
+                self._trunk.select_peer(j)
             taps.open()
             logits = peer(view)
             computed.append((logits, *taps.take()))

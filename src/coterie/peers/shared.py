@@ -24,7 +24,7 @@ class SharedCall:
     """Stands in for the call of a shared module: runs it for the first peer, hands the outputs to the others.
 
     once:    keep the outputs for the peers that follow; else every peer runs the module.
-    fragile: something changes the output in place, so that each peer must get a copy.
+    clone_outputs: something changes the output in place, so that each peer must get a copy.
     slices:  the kept outputs are of this many views as one batch; peer j gets the j-th part of those tensors
         that carry the batch.
     batch_dims: which these are, in evaluation (False) and in training (True).
@@ -32,7 +32,7 @@ class SharedCall:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        self.once = self.fragile = self.recompute = self.of_forward = False
+        self.once = self.clone_outputs = self.recompute = self.of_forward = False
         self.outputs: list[Any] = []
         self.next = self.peer = 0
         self.slices = 1
@@ -41,7 +41,7 @@ class SharedCall:
     def reset(self) -> None:
         self.outputs, self.slices = [], 1
 
-    def turn(self, peer: int) -> None:
+    def select_peer(self, peer: int) -> None:
         self.next, self.peer = 0, peer
         if not self.once:
             self.outputs = []
@@ -53,7 +53,7 @@ class SharedCall:
         if self.slices > 1:
             output = self._own_part(output)
         self.next += 1
-        return tree_map_only(Tensor, Tensor.clone, output) if self.fragile and self.once else output
+        return tree_map_only(Tensor, Tensor.clone, output) if self.clone_outputs and self.once else output
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         if self.of_forward:
@@ -92,7 +92,7 @@ class Trunk:
         self.output_changes = split.cut in changed
         """Whether a branch changes in place what enters it."""
         for name, call in zip(split.calls, self.calls, strict=True):
-            call.fragile = name in changed
+            call.clone_outputs = name in changed
 
     @contextmanager
     def running(self, once: bool, recompute: bool, compiled: bool) -> Iterator[None]:
@@ -127,13 +127,13 @@ class Trunk:
             for handle in handles:
                 handle.remove()
 
-    def turn(self, peer: int) -> None:
+    def select_peer(self, peer: int) -> None:
         for call in self.calls:
-            call.turn(peer)
+            call.select_peer(peer)
 
     def run_joint(self, network: nn.Module, cut: nn.Module, views: Sequence[Tensor]) -> None:
         """Run only the shared modules, on all views as one batch; each peer will be handed its part."""
-        self.turn(0)
+        self.select_peer(0)
         _run_before(cut, network, torch.cat(list(views)))
         for call in self.calls:
             call.slices = len(views)

@@ -131,7 +131,7 @@ def _test(found: Examination, method: Method, data: Data, device: torch.device) 
     network, scores = method.predictors()[method.deployed], Scores(per_class=True)
     worst: list[tuple[float, int, int, Tensor]] = []
     with evaluating(network):
-        for images, labels in data.test_batches(500, split=data.watched):
+        for images, labels in data.test_batches(500, split=data.eval_split):
             logits = network(images.to(device)).float().cpu()
             scores.add(logits, labels)
             confidence, guess = logits.softmax(1).max(1)

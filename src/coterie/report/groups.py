@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
-from ..config.recipe import FREE
+from ..config.recipe import RUNTIME_OPTIONS
 from ..data import mix
 from ..metrics.seeds import Difference, Spread, paired
 from ..runs.reader import Record, Result, score, short
 
-SAME = frozenset(FREE | {"seed"}) - {"accumulate"}  # which batch-norm sees
+SAME = frozenset(RUNTIME_OPTIONS | {"seed"}) - {"accumulate"}  # which batch-norm sees
 """Options in which the runs of one recipe may differ."""
 LAST = ("method.ramp_up", "method.beta", "data.root")
 """Options that are named only where no other tells two recipes apart."""

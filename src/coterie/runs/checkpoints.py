@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import InputError, warn
-from ..files import replacing
+from ..files import atomic_path
 
 COST = 0.01
 """At most this share of the time goes into checkpoints at the ends of epochs, however short these are."""
@@ -30,7 +30,7 @@ class Checkpoints:
 
     def save(self, state: dict[str, Any]) -> None:
         started = time.monotonic()
-        with replacing(self.newest, keep=self.previous) as part:
+        with atomic_path(self.newest, keep=self.previous) as part:
             with part.open("wb") as file:
                 torch.save(state, file)
             _read(part, mmap=True)  # before the old one is given up

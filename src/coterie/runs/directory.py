@@ -14,7 +14,7 @@ import yaml
 from safetensors.torch import save
 
 from ..config.options import from_file
-from ..config.recipe import FREE, Recipe
+from ..config.recipe import RUNTIME_OPTIONS, Recipe
 from ..data.inspect import contact_sheet
 from ..errors import InputError, reason, warn
 from ..files import write
@@ -73,7 +73,7 @@ class Run:
             sheet = io.BytesIO()
             contact_sheet(recipe.data, views=3, seed=recipe.seed, mix=recipe.mix).save(sheet, "PNG")
             self._files[self.path / "views.png"] = sheet.getvalue()
-            self._files[self.path / "data.json"] = json.dumps(recipe.data.described(), indent=2) + "\n"
+            self._files[self.path / "data.json"] = json.dumps(recipe.data.fingerprint(), indent=2) + "\n"
         state = self.checkpoints.load()
         self._epoch = state["epoch"] if state else 0
         self._files[self.config] = yaml.safe_dump(recipe.config, sort_keys=False)
@@ -101,7 +101,7 @@ class Run:
         file = self.path / "data.json"
         if not file.is_file():
             return
-        was, now = _read_json(file), json.loads(json.dumps(recipe.data.described()))
+        was, now = _read_json(file), json.loads(json.dumps(recipe.data.fingerprint()))
         for key in what:
             if was[key] != now[key]:
                 raise InputError(
@@ -151,7 +151,7 @@ class Run:
         changes = [
             f"{key} was {_show(was)}, is {_show(now)}"
             for key, was, now in _differences(stored, recipe.config)
-            if key not in FREE
+            if key not in RUNTIME_OPTIONS
         ]
         if changes:
             raise InputError(

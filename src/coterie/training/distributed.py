@@ -80,7 +80,7 @@ class World:
         np.random.seed(number)
         random.seed(number)
 
-    def first(self, job: Callable[[], T]) -> T:
+    def on_rank_zero(self, job: Callable[[], T]) -> T:
         """Let the first process alone do a job; all get its result, or its error."""
         answer: list[Any] = [None, None]
         if self.rank == 0:
@@ -103,7 +103,7 @@ class World:
         dist.all_gather_object(found, value, group=self.control)
         return found
 
-    def any(self, *flags: bool) -> list[bool]:
+    def any_rank(self, *flags: bool) -> list[bool]:
         """Each flag, if it is set in any process: all must do the same at the same step."""
         if self.control is None:
             return list(flags)
@@ -125,7 +125,7 @@ class World:
         """Whether some parameter gets no gradient, so that nobody must wait for it."""
         return any(p.requires_grad and p.grad is None for p in trial_step(method, data).parameters())
 
-    def exchange(self, forward: nn.Module, now: bool) -> AbstractContextManager[None]:
+    def maybe_no_sync(self, forward: nn.Module, now: bool) -> AbstractContextManager[None]:
         """Gradients are exchanged in the last backward pass of a step only."""
         if isinstance(forward, DistributedDataParallel) and not now:
             return forward.no_sync()

@@ -20,9 +20,9 @@ from ..runs.directory import Run
 from ..signals import Signals
 from .distributed import join, synchronise_batch_norm
 from .memory import keep_freed_memory
-from .meters import Watch, advice, memory
+from .meters import LossMeter, advice, memory
 from .precision import Precision
-from .progress import Show
+from .progress import ProgressReporter
 from .state import State
 from .step import Step
 
@@ -45,14 +45,14 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
         optimizer = recipe.build_optimizer(method)
         per_epoch = recipe.steps_per_epoch
         rates = Rates(recipe.schedule, optimizer, recipe.epochs, per_epoch, recipe.warmup)
-        precision, watch = Precision(device, recipe.precision, recipe.clip_norm), Watch(device)
-        state = State(method, optimizer, rates, precision, watch)
+        precision, meter = Precision(device, recipe.precision, recipe.clip_norm), LossMeter(device)
+        state = State(method, optimizer, rates, precision, meter)
         if recipe.compile:
             method.compile(**({} if recipe.compile is True else {"mode": recipe.compile}))
-        saved = world.first(partial(run.open, recipe, world.size))
+        saved = world.on_rank_zero(partial(run.open, recipe, world.size))
         if saved is not None:
             state.restore(saved, world)
-        world.first(run.begin)  # all that could be refused has been
+        world.on_rank_zero(run.begin)  # all that could be refused has been
         forward = world.parallel(method, data)
         step = Step(method, optimizer, precision, forward)
 
@@ -65,14 +65,14 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
 
         def save(due: bool) -> None:
             """Save if it is time to, or if a signal asked one of the processes to stop; then stop."""
-            due, stop = world.any(due and world.rank == 0, signals.seen is not None)
+            due, stop = world.any_rank(due and world.rank == 0, signals.seen is not None)
             if due or stop:
                 captured = state.capture(world)
-                world.first(partial(run.save, captured))
+                world.on_rank_zero(partial(run.save, captured))
             if stop:
                 raise Stopped(f"stopped by a signal after step {state.step}; the same command continues.")
 
-        with Show(title, recipe.epochs, per_epoch, state.step, quiet=world.rank > 0) as show:
+        with ProgressReporter(title, recipe.epochs, per_epoch, state.step, quiet=world.rank > 0) as reporter:
             for epoch in range(state.epoch, recipe.epochs):
                 images = order(recipe.seed, epoch, data.train_size)
                 left = batches(data.train_size, recipe.batch)[state.step - epoch * per_epoch :]
@@ -89,36 +89,36 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
                     with method.cross_entropy.part_of_batch(labels):
                         for piece in pieces:
                             views, targets = mixed(*next(stream), state.step)
-                            with world.exchange(forward, now=piece is pieces[-1]):
+                            with world.maybe_no_sync(forward, now=piece is pieces[-1]):
                                 terms = step.backward(views, targets, epoch, piece.weight)
-                            watch.add(terms, piece, state.step, lr)
+                            meter.add(terms, piece, state.step, lr)
                     step.update()
                     state.step += 1
-                    show.step(watch)
+                    reporter.step(meter)
                     save(due=run.checkpoints.due())
                 world.share_buffers(method)
                 state.epoch += 1
                 if state.epoch % recipe.evaluate_every == 0 or state.epoch == recipe.epochs:
-                    trained, epochs = watch.seconds, epoch % recipe.evaluate_every + 1
-                    watched = data.test_batches(1000, world.share(data.watched_size), data.watched)
-                    scores = evaluate(method, watched, device, world.gather)
+                    trained, epochs = meter.seconds, epoch % recipe.evaluate_every + 1
+                    eval_batches = data.test_batches(1000, world.share(data.eval_size), data.eval_split)
+                    scores = evaluate(method, eval_batches, device, world.gather)
                     record = {
                         "epoch": epoch,
                         "step": state.step,
                         "lr": optimizer.param_groups[0]["lr"],
-                        "terms": watch.means(world),
-                        "split": data.watched,
+                        "terms": meter.means(world),
+                        "split": data.eval_split,
                         **scores,
                         "time": {
                             "train": trained,
-                            "evaluate": watch.seconds - trained,
+                            "evaluate": meter.seconds - trained,
                             "images_per_second": epochs * data.train_size / trained,
                             "memory": memory(device),
                         },
                     }
-                    world.first(partial(run.log, record))
-                    watch.reset()
-                    show.epoch(record)
+                    world.on_rank_zero(partial(run.log, record))
+                    meter.reset()
+                    reporter.epoch(record)
                 save(due=run.checkpoints.due(epoch_ended=True) or state.epoch == recipe.epochs)
-        world.first(partial(run.finish, method))
+        world.on_rank_zero(partial(run.finish, method))
     return method

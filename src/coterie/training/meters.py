@@ -27,7 +27,7 @@ class _Seen(NamedTuple):
     finite: Tensor
 
 
-class Watch:
+class LossMeter:
     """The loss terms since the last record, summed on the device; it is waited for only now and then."""
 
     def __init__(self, device: torch.device) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from .meters import Watch
+from .meters import LossMeter
 
 
-class Show:
+class ProgressReporter:
     """Progress over the steps of a run, with its loss terms, speed, memory and the time left."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Show:
         )
         self.task = self.bar.add_task(title, total=epochs * per_epoch, completed=done, note="")
 
-    def __enter__(self) -> Show:
+    def __enter__(self) -> ProgressReporter:
         self.bar.start()
         return self
 
@@ -51,7 +51,7 @@ class Show:
     ) -> None:
         self.bar.stop()
 
-    def step(self, watch: Watch) -> None:
+    def step(self, watch: LossMeter) -> None:
         """A step has ended. Its numbers are read, which waits for the device, once a second or once a minute."""
         self.done += 1
         self.bar.advance(self.task)

@@ -12,7 +12,7 @@ from ..config.schedule import Rates
 from ..errors import Failure, InputError, reason, warn
 from ..methods import Method
 from .distributed import World
-from .meters import Watch
+from .meters import LossMeter
 from .precision import Precision
 
 
@@ -28,7 +28,7 @@ class State:
     optimizer: torch.optim.Optimizer
     rates: Rates
     precision: Precision
-    watch: Watch
+    watch: LossMeter
     epoch: int = 0
     step: int = 0
 
