@@ -239,6 +239,11 @@ def test_the_example_trains_evaluates_and_is_inspected(tmp_path, monkeypatch, ca
     assert len(records) == 1 and records[0]["split"] == "test"
     assert json.loads((run / "data.json").read_text())["images"]["train"] == 66
     assert "class_path: own_data.Shapes" in (run / "config.yaml").read_text()
+    for command in (
+        ["evaluate", run],
+        ["report", run, "-o", tmp_path / "page.html"],
+    ):  # they end, with their workers
+        assert coterie(*command, PYTHONPATH=path).returncode == 0
     monkeypatch.syspath_prepend(str(EXAMPLES))
     main(["evaluate", str(run), "--json"])
     scores = json.loads(capsys.readouterr().out)

@@ -14,8 +14,7 @@ from coterie import models
 from coterie.deploy import images
 from coterie.deploy.export import export
 from coterie.deploy.formats import writer
-from coterie.models import init as initialise
-from coterie.models import resnet
+from coterie.models import init, resnet
 from coterie.runs.rebuild import restored
 from tests.helpers.deployables import metadata
 
@@ -28,7 +27,7 @@ def _script(folder: Path, *arguments: str) -> str:
     assert script and "import coterie" not in script[1] and "from coterie" not in script[1]
     (folder / "deploy.py").write_text(script[1])
     # "Your own class": plain PyTorch files, made part of nothing.
-    for module, name in ((resnet, "my_network.py"), (initialise, "initialise.py")):
+    for module, name in ((resnet, "my_network.py"), (init, "init.py")):
         source = Path(module.__file__).read_text()
         (folder / name).write_text(source.replace("from .", "from "))
     blocked = "import sys, runpy; sys.modules['coterie'] = None; sys.path.insert(0, '.'); del sys.argv[0]; "

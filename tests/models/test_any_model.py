@@ -57,9 +57,9 @@ def test_own_model_from_a_file_and_from_a_package(monkeypatch: pytest.MonkeyPatc
     made = models.factory(f"{EXAMPLE}:make_model", 4, 1)()
     assert made(torch.randn(2, 1, 16, 16)).shape == (2, 4)
     monkeypatch.chdir(EXAMPLE.parents[1])
-    again = models.factory("tests.conftest:TinyNet", 4, 1)()  # takes neither name: its own defaults
+    again = models.factory("tests.helpers.common:TinyNet", 4, 1)()  # takes neither name: its own defaults
     assert again.head.out_features == 5
-    assert models.factory("tests.conftest:TinyNet", 4, 1, {"classes": 4})().head.out_features == 4
+    assert models.factory("tests.helpers.common:TinyNet", 4, 1, {"classes": 4})().head.out_features == 4
 
 
 def test_example_runs_and_gives_the_users_own_class_back() -> None:

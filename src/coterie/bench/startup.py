@@ -20,7 +20,8 @@ TURNS = 3
 # The real command, up to the end of its first step.
 FIRST_STEP = """
 import os, sys
-from coterie import cli, progress
+from coterie.cli import main as cli
+from coterie.training import progress
 progress.ProgressReporter.step = lambda *_: os._exit(0)
 cli.main(sys.argv[1:])
 sys.exit("no step was taken")

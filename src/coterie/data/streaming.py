@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import signal
+import weakref
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -179,6 +180,8 @@ class Loaded(Data):
                 pin_memory=torch.cuda.is_available(),
                 generator=torch.Generator(),  # or it would draw from the training's
             )
+            # Before Python's own exit, which would wait for workers that leave a first signal to their parent.
+            weakref.finalize(self, _end_workers, self._loader)
         self._requests[:] = requests  # the loader's sampler: its workers go on from epoch to epoch
         yield from self._loader
 
@@ -215,6 +218,13 @@ class RequestDataset(Dataset[LoadedBatch]):
 
     def __getitem__(self, request: Any) -> LoadedBatch:
         return self.data._load_batch(request)
+
+
+def _end_workers(loader: DataLoader[Any]) -> None:
+    """End the workers of a loader and wait for them."""
+    iterator = loader._iterator
+    if iterator is not None:
+        iterator._shutdown_workers()  # type: ignore[attr-defined]
 
 
 def _left_to_the_parent(worker: int) -> None:

@@ -85,8 +85,8 @@ class Method(nn.Module, ABC):
             raise InputError(
                 f"{type(self).__name__} compares classes: its targets must be class numbers, not probabilities."
             )
-        # Reading values waits for a GPU: on one, only those of the first batch are read.
-        read = targets.is_cpu or not (self._read_targets or targets.is_meta)
+        # Reading values waits for a GPU: on one, only the first probabilities are read.
+        read = targets.dim() == 2 and (targets.is_cpu or not (self._read_targets or targets.is_meta))
         self._read_targets |= read
         return checked_targets(targets, batch, self.net.num_classes, read)
 
