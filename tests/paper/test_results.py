@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 
@@ -105,3 +106,17 @@ def test_trials_in_the_documents_are_those_of_the_results() -> None:
     assert found
     for name, text in found:
         assert text.strip() == beside.table(beside.TRIALS[name], ROOT / "results" / "mini", 1).strip()
+
+
+def test_the_recipes_page_says_what_its_runs_say() -> None:
+    """The errors of docs/recipes.md, row by row, from the records."""
+    text = (ROOT / "docs" / "recipes.md").read_text()
+    for row, name in (("alone", "alone"), ("CutMix, probability 1", "cutmix")):
+        errors = []
+        for seed in range(3):
+            lines = (ROOT / "results" / "recipes" / f"{name}-s{seed}" / "metrics.jsonl").read_text().splitlines()
+            last = json.loads(lines[-1])
+            assert (last["epoch"], last["split"]) == (299, "val")
+            errors.append(last["predictors"]["peer1"]["error"])
+        cells = [*(f"{error:.2f}" for error in errors), f"{mean(errors):.2f} ± {stdev(errors):.2f}"]
+        assert f"| {row} | {' | '.join(cells)} |" in text
