@@ -29,8 +29,8 @@ import coterie
 from coterie import models
 from coterie.compat import import_torchvision
 from coterie.errors import InputError
+from coterie.peers.build import example_for, trace_logits
 from coterie.peers.cuts import list_cuts
-from coterie.peers.net import example_for, trace_logits
 from coterie.runs.environment import environment
 
 NETWORKS = {

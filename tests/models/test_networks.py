@@ -7,8 +7,8 @@ import torch
 
 import coterie
 from coterie import models
+from coterie.peers.build import trace_logits
 from coterie.peers.cost import parameters
-from coterie.peers.net import trace_logits
 from coterie.peers.trace import branch_parameters, shared_parameters
 
 SINGLE = {

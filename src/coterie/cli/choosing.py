@@ -51,7 +51,7 @@ def cuts(
         json: print JSON.
     """
     from ..models import factory
-    from ..peers.net import example_for
+    from ..peers.build import example_for
     from ..report.tables import describe_cuts, print_cuts
 
     if min(classes, peers) < 1:

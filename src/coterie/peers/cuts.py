@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from .bottlenecks import bottlenecks
+from .build import trace_logits
 from .cost import macs_by_layer, parameters
-from .net import trace_logits
 from .trace import Split, Trace, branch_parameters, shared_parameters
 
 

@@ -13,12 +13,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, reason, warn
+from ..errors import InputError, reason
+from .build import (
+    Factory,
+    example_for,
+    make_network,
+    reinitialise,
+    same_classes,
+    share_modules,
+    trace_logits,
+    warn_of_equal_weights,
+)
 from .hooks import Tap, Taps
-from .shared import Trunk, scaled_gradients, trying
-from .trace import Split, Trace, evaluating, shared_parameters
-
-Factory = Callable[[], nn.Module]
+from .shared import Trunk, scaled_gradients
+from .trace import Split, evaluating, shared_parameters
 
 
 @dataclass
@@ -71,19 +79,19 @@ class PeerNet(nn.Module):
             if peers < 1:
                 raise InputError(f"A network needs at least one peer, not {peers}.")
             makers = [make_model] * peers
-        models = [_make(maker) for maker in makers]
+        models = [make_network(maker) for maker in makers]
         example = example_for(models[0]) if example is None else example
         traces = [trace_logits(model, example) for model in models]
-        self.num_classes = _same_classes(traces)
+        self.num_classes = same_classes(traces)
         self.input_shape = example.shape[1:]
         self.split: Split | None = traces[0].split(cut) if cut is not None else None
         if isinstance(make_model, nn.Module) and not keep:
             for model in models[1:]:
-                _reinitialise(model, self.split)
-            _warn_of_equal_weights(models, self.split)
+                reinitialise(model, self.split)
+            warn_of_equal_weights(models, self.split)
         if self.split is not None:
             for model in models[1:]:
-                _share(models[0], model, self.split)
+                share_modules(models[0], model, self.split)
         self.peers = nn.ModuleList(models)
         self.checkpoint_activations = checkpoint_activations
         self._compiled: Callable[[list[Tensor]], list[Any]] | None = None
@@ -282,115 +290,3 @@ def standalone(peer: nn.Module) -> nn.Module:
             for key in [k for k, hook in hooks.items() if isinstance(hook, Tap)]:
                 del hooks[key], marks[key]
     return network
-
-
-def _make(maker: Factory | nn.Module) -> nn.Module:
-    model = copy.deepcopy(maker) if isinstance(maker, nn.Module) else maker()
-    if not isinstance(model, nn.Module):
-        raise InputError(f"The factory returned {type(model).__name__}, not a torch.nn.Module.")
-    return model
-
-
-def example_for(model: nn.Module, shape: tuple[int, int, int] | None = None) -> Tensor:
-    """Two images of this shape, else of the network's own (timm's `default_cfg`), else 3x32x32 or 3x224x224."""
-    declared = getattr(model, "default_cfg", None) or {}
-    sizes = [declared["input_size"]] if "input_size" in declared else [(3, 32, 32), (3, 224, 224)]
-    sizes = sizes if shape is None else [shape]
-    reference = next(model.parameters(), torch.zeros(()))
-    for size in sizes:
-        example = torch.randn(2, *size, device=reference.device, dtype=reference.dtype)
-        try:
-            with evaluating(model):
-                model(example)
-        except (RuntimeError, ValueError, AssertionError):
-            continue
-        return example
-    tried = ", ".join("x".join(map(str, size)) for size in sizes)
-    raise InputError(f"{type(model).__name__} takes no image of {tried}: pass a batch of inputs as `example`.")
-
-
-def trace_logits(model: nn.Module, example: Tensor) -> Trace:
-    """The dry run of a network, refused if that fails or if anything but logits comes out, also in training."""
-    try:
-        trace = Trace(model, example)
-    except Exception as error:  # whatever a user's forward may raise
-        size = "x".join(map(str, example.shape[1:]))
-        raise InputError(
-            f"{type(model).__name__} fails on a batch of {size} images: {type(error).__name__}: {reason(error)}"
-        ) from error
-    _check_logits(model, trace.output, example)
-    with trying(model, example) as (trained, images):
-        trained.train()
-        try:
-            output = trained(images)
-        except Exception:  # it may want a device or processes that it does not have yet
-            return trace
-    _check_logits(model, output, images, " in training")
-    return trace
-
-
-def _check_logits(model: nn.Module, output: Any, images: Tensor, when: str = "") -> None:
-    if not isinstance(output, Tensor) or output.dim() != 2 or len(output) != len(images):
-        came = f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else _kind(output)
-        raise InputError(
-            f"{type(model).__name__} must return logits of shape (batch, classes), but gave {came}{when}: "
-            "wrap it in a module whose forward returns the logits alone."
-        )
-
-
-def _kind(output: Any) -> str:
-    if isinstance(output, dict):
-        return f"a dict with {', '.join(map(str, output))}"
-    return f"a {type(output).__name__}" + (f" of {len(output)}" if isinstance(output, (tuple, list)) else "")
-
-
-def _same_classes(traces: list[Trace]) -> int:
-    classes = [trace.output.shape[1] for trace in traces]
-    if len(set(classes)) > 1:
-        raise InputError(f"Peers must have the same number of classes, not {', '.join(map(str, classes))}.")
-    return int(classes[0])
-
-
-def _reinitialise(model: nn.Module, split: Split | None) -> None:
-    """Draw new weights for every layer of the branch that knows how to."""
-    kept = {part for name in split.modules for part in model.get_submodule(name).modules()} if split else set()
-    for module in model.modules():
-        for reset in ("reset_parameters", "_reset_parameters"):  # attention has the latter
-            if module not in kept and callable(draw := getattr(module, reset, None)):
-                draw()
-                break
-
-
-def _warn_of_equal_weights(models: list[nn.Module], split: Split | None) -> None:
-    """Weights that no layer knows how to draw anew are the same in all peers."""
-    if len(models) == 1:
-        return
-    first, second = models[:2]
-    shared = set(map(id, shared_parameters(first, split))) if split else set()
-    own = [(name, p) for name, p in first.named_parameters() if id(p) not in shared and p.dim() > 1]
-    equal = [name for name, p in own if torch.equal(p, second.get_parameter(name))]
-    if equal:
-        more = f" and {len(equal) - 3} more" if len(equal) > 3 else ""
-        warn(
-            f"{', '.join(equal[:3])}{more} cannot be drawn anew and start equal in all peers: "
-            "give a function that makes the network."
-        )
-
-
-def _share(first: nn.Module, other: nn.Module, split: Split) -> None:
-    """Give `other` the very modules, parameters and buffers that `first` has before the cut."""
-    twins: dict[int, nn.Module] = {}
-    for name in split.modules:
-        mine, theirs = (list(model.get_submodule(name).modules()) for model in (first, other))
-        if len(mine) != len(theirs):
-            raise InputError(
-                f"The factory makes networks of different structure: '{name}' is not always the same."
-            )
-        twins |= zip(map(id, theirs), mine, strict=True)
-    for module in list(other.modules()):
-        for child, part in module._modules.items():  # by what they are: a module may have several names
-            module._modules[child] = twins.get(id(part), part)
-    for name in split.owners:
-        owner, copy_ = first.get_submodule(name), other.get_submodule(name)
-        copy_._parameters.update(owner._parameters)
-        copy_._buffers.update(owner._buffers)

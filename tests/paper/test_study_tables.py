@@ -1,0 +1,188 @@
+"""The study's tables, in every form, from directories of runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from coterie.paper import study
+from coterie.paper.render import END
+from coterie.paper.reproduce import Reproduction
+from coterie.paper.sections import of_the_study
+from coterie.paper.study import PRIMARY, Study
+from coterie.report import formats, page
+from tests.helpers.common import refused
+from tests.helpers.study import ERRORS, shown, write_study_run
+from tests.metrics.test_seeds import holm_by_definition, scipys_p
+
+
+def test_the_tables_numbers_are_those_of_the_runs(
+    toy: Study, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = json.loads(shown(capsys, "study", "--out", out, "--format", "json"))
+    rows = {row["row"]: row for row in read["rows"]}
+    assert list(rows) == [row.name for row in study.CIFAR_ROWS]
+    pcl = rows["PCL"]
+    assert pcl["error"]["mean"] == pytest.approx(np.mean(ERRORS["PCL"])) and pcl["error"]["count"] == 8
+    assert pcl["error"]["std"] == pytest.approx(np.std(ERRORS["PCL"], ddof=1))
+    interval = stats.ttest_rel(ERRORS["PCL"], ERRORS["alone"]).confidence_interval(0.95)
+    difference = pcl["difference"]
+    assert pcl["reference"] == "alone"
+    assert difference["mean"] - difference["half_width"] == pytest.approx(interval.low)
+    assert pcl["won"] == 8 and pcl["nll"]["mean"] == pytest.approx(np.mean(ERRORS["PCL"]) / 10)
+    assert pcl["cost"] == pytest.approx(4.0) and rows["alone, 4x epochs"]["cost"] == pytest.approx(4.0)
+    assert rows["CutMix"]["reference"] == "alone" and rows["KDCL + CutMix"]["reference"] == "CutMix"
+    assert rows["ONE"]["error"]["count"] == 0 and rows["ONE"]["notes"] == ["seeds 0, 1, 2, 3, 4, 5, 6, 7 missing"]
+    primary = {entry["name"]: entry for entry in read["primary"]}
+    assert list(primary) == [pair.name for pair in PRIMARY]
+    raw = {
+        pair.name: scipys_p([a - b for a, b in zip(ERRORS[pair.row], ERRORS[pair.reference], strict=True)])
+        for pair in PRIMARY
+    }
+    adjusted = holm_by_definition(raw, 6)
+    for name, entry in primary.items():
+        assert entry["p"] == pytest.approx(raw[name]) and entry["adjusted"] == pytest.approx(adjusted[name])
+    assert pcl["comparison"] == primary["PCL - alone"]
+    verdicts = {name: entry["verdict"] for name, entry in primary.items()}
+    assert verdicts == {
+        "PCL - alone": "PCL wins",
+        "PCL - alone, 4x epochs": "PCL wins",
+        "KDCL - PCL": "KDCL wins",
+        "PCL + CutMix - CutMix": "no win",  # one seed has the other sign
+        "PCL + CutMix - CutMix, 4x epochs": "no win",
+        "KDCL + CutMix - CutMix": "KDCL + CutMix wins",
+    }
+
+
+def test_a_win_can_be_the_references(toy: Study, tmp_path: Path) -> None:
+    cells = {cell.row: cell for cell in study.cells("study", toy, 8)}
+    for seed in range(8):
+        write_study_run(tmp_path / "x", cells["alone"], seed, 30.0 + seed)
+        write_study_run(tmp_path / "x", cells["PCL"], seed, 31.0 + 1.1 * seed)
+    (tmp_path / "x" / "protocol.json").write_text('{"protocol": "toy"}')
+    entry = Reproduction("study", toy, tmp_path / "x", 8).study_tables().plain["primary"][0]
+    assert entry["adjusted"] == pytest.approx(6 * 2 / 256) and entry["verdict"] == "alone wins"
+
+
+def test_there_is_no_verdict_before_the_last_seed(
+    toy: Study, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    last = next(cell for cell in study.cells("study", toy, 8) if cell.row == "PCL").jobs[7]
+    (out / last.name / "metrics.jsonl").unlink()
+    text = shown(capsys, "study", "--out", out)
+    assert text.count("open: 7 of 8 seeds") == 3 and "PCL wins" not in text
+    read = json.loads(shown(capsys, "study", "--out", out, "--format", "json"))
+    assert read["primary"][0]["p"] == 2 / 128 and read["primary"][0]["difference"]["count"] == 7
+    assert "open: 2 of 8 seeds" in shown(capsys, "study", "--out", out, "--seeds", 2)  # fewer than are planned
+
+
+def test_seeds_beyond_the_plan_are_refused_and_not_counted(toy: Study, out: Path) -> None:
+    assert "has 8 seeds" in refused("reproduce", "study", "--protocol", "toy", "--out", out, "--seeds", 9)
+    job = next(cell for cell in study.cells("study", toy, 8) if cell.row == "alone").jobs[0]
+    (out / job.name).rename(out / job.name.replace("-s0", "-s8"))
+    tables = Reproduction("study", toy, out, 8).study_tables()
+    assert tables.plain["rows"][0]["error"]["count"] == 7
+
+
+def test_terminal_and_markdown_have_the_same_cells(
+    toy: Study, out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    text, written = (shown(capsys, "study", "--out", out, "--format", form) for form in ("table", "markdown"))
+    lines = [line for line in written.splitlines() if line.startswith("| ")]
+    cells = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines]
+    assert cells[0] == ["row", "error %", "n", "compared with", "difference", "seeds won", "Holm p", "NLL", "cost"]
+    pcl = next(row for row in cells if row[0] == "PCL")
+    interval = stats.ttest_rel(ERRORS["PCL"], ERRORS["alone"]).confidence_interval(0.95)
+    difference = f"-2.05 ± {(interval.high - interval.low) / 2:.2f}"
+    assert pcl[1:6] == ["38.38 ± 0.37", "8", "alone", difference, "8 of 8"]
+    assert pcl[6:] == ["0.0469", "3.837 ± 0.037", "4.0"]  # 6 x 2/256
+    (head,) = (number for number, row in enumerate(cells) if row[0] == "comparison")
+    assert cells[head] == ["comparison", "n", "difference", "seeds won", "p", "Holm p", "verdict"]
+    assert len(cells[head:]) == 8 and cells[head + 2][0] == "PCL - alone"
+    on_terminal = [
+        [cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if "│" in line
+    ]
+    assert on_terminal == [row for row in cells if set(row[0]) != {"-"} and row[0] not in ("row", "comparison")]
+    assert "| **KDCL + CutMix wins** |" in written and "| no win |" in written
+    for form in (text, written):
+        joined = " ".join(form.split())
+        assert "Seeds measure this test set" in joined and "over the 6 primary comparisons" in joined
+        half = 196 * math.sqrt(np.mean(ERRORS["alone"]) / 100 * (1 - np.mean(ERRORS["alone"]) / 100) / 10_000)
+        assert f"10,000 test images would move the error of alone by ± {half:.1f} points" in joined
+
+
+def test_a_selection_shows_its_rows_and_comparisons_with_the_whole_familys_p(
+    toy: Study, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = json.loads(shown(capsys, "study", "--out", out, "--format", "json"))
+    read = json.loads(shown(capsys, "study", "--out", out, "--only", "alone;PCL;KDCL", "--format", "json"))
+    assert [row["row"] for row in read["rows"]] == ["alone", "KDCL", "PCL"]
+    assert read["primary"] == [full["primary"][0], full["primary"][2]]
+    alone = json.loads(shown(capsys, "study", "--out", out, "--only", "PCL + CutMix", "--format", "json"))
+    assert [row["reference"] for row in alone["rows"]] == ["CutMix"] and alone["primary"] == []
+    assert alone["rows"][0]["difference"]["count"] == 8
+
+
+def test_against_compares_all_rows_with_one(toy: Study, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    against = ("--against", "alone, 4x epochs")
+    rows = json.loads(shown(capsys, "study", "--out", out, *against, "--format", "json"))["rows"]
+    assert [row["row"] for row in rows if not row["reference"]] == ["alone, 4x epochs"]
+    pcl = next(row for row in rows if row["row"] == "PCL")
+    mean = np.mean(np.subtract(ERRORS["PCL"], ERRORS["alone, 4x epochs"]))
+    assert pcl["difference"]["mean"] == pytest.approx(mean)
+    assert pcl["comparison"]["name"] == "PCL - alone, 4x epochs"
+
+
+def test_a_document_has_the_tables_in_their_place(
+    toy: Study, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document, begin = tmp_path / "study.md", "<!-- coterie reproduce study --protocol toy -->"
+    document.write_text(f"# Study\n\n{begin}\nold\n{END}\nRest.\n")
+    shown(capsys, "study", "--out", out, "--into", document)
+    text = document.read_text()
+    assert text.startswith(f"# Study\n\n{begin}\n") and text.endswith(f"{END}\nRest.\n") and "old" not in text
+    assert text.count("| PCL - alone |") == 1 and text.count("| PCL |") == 1
+    fewer = Reproduction("study", toy, out, 2).marker
+    assert fewer == "<!-- coterie reproduce study --protocol toy --seeds 2 -->"
+
+
+def test_the_split_names_what_a_row_isolates(toy: Study, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    read = json.loads(shown(capsys, "split", "--out", out, "--format", "json"))
+    rows = {row["row"]: row for row in read["rows"]}
+    assert rows["alone"]["error"]["count"] == 5 and read["primary"] == []  # five of the study's eight
+    assert rows["KDCL"]["isolates"] == "choice of the teacher by the label"
+    averaged = rows["alone + EMA"]
+    assert averaged["difference"] == {"mean": 0.0, "half_width": 0.0, "count": 5} and averaged["won"] == 0
+    assert "Holm" not in shown(capsys, "split", "--out", out)
+
+
+def test_the_split_is_drawn_from_what_there_is(
+    toy: Study, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown(capsys, "split", "--out", out)
+    picture = (out / "split.svg").read_text()
+    assert "alone + EMA - alone" in picture and "KDCL - KDCL, mean of all" not in picture  # the latter has no runs
+    shown(capsys, "split", "--out", out)
+    assert (out / "split.svg").read_text() == picture
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    shown(capsys, "split", "--out", empty)
+    assert not any(empty.iterdir())
+
+
+def test_the_report_has_the_same_tables(toy: Study, out: Path, tmp_path: Path) -> None:
+    assert of_the_study([tmp_path / "none"], {"toy": toy}) == []
+    (section,) = of_the_study([tmp_path], {"toy": toy})
+    expected = Reproduction("study", toy, out, 8).study_tables().tables
+    assert section.tables[:2] == expected
+    assert [table.title.partition(":")[0] for table in section.tables] == ["Study", "Primary comparisons", "Split"]
+    page.write([out], tmp_path / "page.html", paper=[section])
+    html = (tmp_path / "page.html").read_text()
+    assert "The study" in html and "KDCL + CutMix wins" in html and "Seeds measure this test set" in html
+    assert "KDCL + CutMix wins" in formats.latex(section.tables[1])
