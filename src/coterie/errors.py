@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable
 
 
-class InputError(Exception):
+class InputError(ValueError):
     """Bad input. The command line prints the message alone and exits with code 2."""
 
 

@@ -277,8 +277,9 @@ def test_reduce_averages_images_and_sums_the_rest() -> None:
 )
 def test_bad_targets(targets: Tensor, says: str) -> None:
     method = coterie.Baseline(PeerNet(TinyNet, 1))
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=says) as refused:
         method(torch.randn(4, 3, 8, 8), targets, 0)
+    assert isinstance(refused.value, ValueError)  # as a PyTorch user expects it
 
 
 def test_mcl_wants_classes() -> None:

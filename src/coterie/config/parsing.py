@@ -18,6 +18,8 @@ def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
     """Parse, or raise an InputError. `--some-option` is `--some_option`; a bare switch means true."""
     try:
         return parser.parse_args(_normalise(parser, arguments))
+    except InputError:
+        raise
     except (argparse.ArgumentError, TypeError, ValueError) as error:
         raise _explain(parser, str(error)) from None
 
@@ -38,6 +40,8 @@ def parse_object(parser: ArgumentParser, options: dict[str, Any]) -> Namespace:
     """The same for plain values, as a YAML file holds them."""
     try:
         return parser.parse_object(options)
+    except InputError:
+        raise
     except (argparse.ArgumentError, TypeError, ValueError) as error:
         raise _explain(parser, str(error)) from None
 

@@ -71,6 +71,8 @@ def audit(file: Path, content: bytes) -> None:
             f"{file} could run code when it is loaded ({why}), and is refused; if you trust where it comes from, "
             "load it yourself with torch.export.load."
         ) from None
+    except InputError:
+        raise
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError(f"{file} is damaged or not an exported program: export it again.") from None
 

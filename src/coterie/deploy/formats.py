@@ -200,6 +200,8 @@ def _rebuild(metadata: Metadata, file: Path, model: str | None) -> nn.Module:
     net = PeerNet(make, told["peers"], told["cut"], example=torch.randn(2, *metadata.shape))
     try:
         return WithPeers(Ensemble(method(net, **told["options"])))
+    except InputError:
+        raise
     except (TypeError, ValueError) as error:
         raise InputError(f"The ensemble in {file} cannot be made: {error}.") from None
 
