@@ -37,8 +37,8 @@ def train(arguments: list[str]) -> None:
     config = parse(parser, arguments)
     if config.out is None:
         raise InputError("--out is missing: name the directory for this run.")
-    made = options.from_namespace(parser, config)
-    run(made, Path(config.out), made.method_class.__name__)
+    recipe = options.from_namespace(parser, config)
+    run(recipe, Path(config.out), recipe.method_class.__name__)
     if os.environ.get("RANK", "0") == "0":  # torchrun starts many
         print(f"{config.out}: trained; `coterie evaluate {shlex.quote(config.out)}` shows every predictor.")
 

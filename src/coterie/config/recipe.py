@@ -182,8 +182,8 @@ class Recipe:
                 f"{self.method_class.__name__} needs --branch_noise, such as 0.05."
             )
         if self.ema and method.mean is None:
-            given = options.get("beta")
-            method.keep_mean(beta if given is None else given)
+            own_beta = options.get("beta")
+            method.keep_mean(beta if own_beta is None else own_beta)
         return method
 
     def _set_cross_entropy(self, method: Method) -> None:
