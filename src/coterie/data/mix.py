@@ -107,9 +107,6 @@ class CutMix(Mix):
         until: the fraction of the training after which images stay as they are.
     """
 
-    def __init__(self, alpha: float = 1.0, probability: float = 0.5, until: float = 1.0) -> None:
-        super().__init__(alpha, probability, until)
-
     def mix(
         self, views: list[Tensor], partners: Tensor, lam: float, centre: tuple[float, float]
     ) -> tuple[list[Tensor], float]:

@@ -118,15 +118,15 @@ class Reproduction:
     def jobs(self, part: str = "") -> list[Job]:
         """All runs in the order of training, or those of a shard such as 2/5."""
         if isinstance(self.protocol, Study):
-            found = distinct(study.queue(self.protocol, self.cells))
+            jobs = distinct(study.queue(self.protocol, self.cells))
         else:
-            found = distinct(job for cell in self.cells for job in cell.jobs)
+            jobs = distinct(job for cell in self.cells for job in cell.jobs)
         if not part:
-            return found
+            return jobs
         match = re.fullmatch(r"(\d+)/(\d+)", part)
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise InputError(f"--shard is i/n with i from 1 to n, such as 2/5, not '{part}'.")
-        return shard(found, int(match[1]), int(match[2]))
+        return shard(jobs, int(match[1]), int(match[2]))
 
     @property
     def marker(self) -> str:

@@ -70,14 +70,14 @@ class Study(Protocol):
 def _row(
     name: str, method: str, reference: str = "alone", cutmix: bool = False, longer: int = 1, **options: object
 ) -> StudyRow:
-    given = {f"method.{key}": value for key, value in options.items()}
+    method_options = {f"method.{key}": value for key, value in options.items()}
     mix = {"mix": "CutMix"} if cutmix else {}
-    return StudyRow(name, method, {**given, **mix}, longer=longer, reference=reference)
+    return StudyRow(name, method, {**method_options, **mix}, longer=longer, reference=reference)
 
 
 def _split_row(name: str, method: str, reference: str, isolates: str, **options: object) -> StudyRow:
-    given = {f"method.{key}": value for key, value in options.items()}
-    return StudyRow(name, method, given, reference=reference, isolates=isolates)
+    method_options = {f"method.{key}": value for key, value in options.items()}
+    return StudyRow(name, method, method_options, reference=reference, isolates=isolates)
 
 
 ALONE = _row("alone", "Baseline", reference="")
