@@ -1,7 +1,7 @@
-"""The result of `coterie bench -o FILE` in the documents: its tables, and two charts.
+"""The results of `coterie bench -o FILE` and of the scripts beside this one, drawn into the documents.
 
-    coterie bench -o benchmarks/results/bench.json
-    python benchmarks/draw_bench.py [benchmarks/results/bench.json] [docs/performance.md]
+    coterie bench -o bench.json && python benchmarks/floor.py -o floor.json
+    python benchmarks/draw_bench.py bench.json floor.json      # by default benchmarks/results/bench.json
 
 The tables replace what stands between `<!-- coterie bench -->` and `<!-- end -->`; the charts,
 bench_methods.svg and bench_peers.svg, are written beside the document.
@@ -14,23 +14,35 @@ import json
 from pathlib import Path
 from typing import Any
 
+import floor
+import growth
+import parts
+import startup
+from goals import goals_table
+from harness import ROOT
 from matplotlib import rcParams
 from matplotlib.figure import Figure
 
-from coterie.bench.tables import about, tables
+from coterie.bench.command import SECTIONS, describe_setup
 from coterie.paper.render import place
-from coterie.report.formats import markdown
+from coterie.report.table import to_markdown
 
 BEGIN = "<!-- coterie bench -->"
-ROOT = Path(__file__).parents[1]
+TABLES = {name: tables for name, (_, tables) in SECTIONS.items()}
+TABLES |= {module.__name__: module.tables for module in (startup, floor, parts, growth)}
 
 
-def written(result: dict[str, Any]) -> str:
-    """Every table as Markdown, under what was measured."""
-    parts = [f"`{result['environment']['command']}`: {about(result)}\n"]
-    for table in tables(result):
-        parts.append(markdown(table) + (f"\n{table.note}\n" if table.note else ""))
-    return "\n".join(parts)
+def write_tables(results: list[dict[str, Any]]) -> str:
+    """Return every table as Markdown, under what was measured."""
+    text = []
+    for result in results:
+        text.append(f"`{result['environment']['command']}`: {describe_setup(result)}\n")
+        for name, section in result["sections"].items():
+            for table in TABLES[name](section):
+                text.append(to_markdown(table) + (f"\n{table.note}\n" if table.note else ""))
+    sections = {name: section for result in results for name, section in result["sections"].items()}
+    text.append(to_markdown(goals_table(sections, any(result["quick"] for result in results))))
+    return "\n".join(text)
 
 
 def methods(rows: dict[str, Any]) -> Figure:
@@ -49,14 +61,14 @@ def methods(rows: dict[str, Any]) -> Figure:
     return figure
 
 
-def peers(found: dict[str, Any]) -> Figure:
+def peers(rows: dict[str, Any]) -> Figure:
     """PCL's step by the number of peers."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
-    counts = [int(m) for m in found]
-    axes.plot(counts, [row["theory"] for row in found.values()], "--", color="C1", label="multiply-adds, 4m/3")
-    axes.plot(counts, [row["ratio"] for row in found.values()], "o-", color="C0", label="measured, quartiles")
-    quartiles = zip(*(row["quartiles"] for row in found.values()), strict=True)
+    counts = [int(m) for m in rows]
+    axes.plot(counts, [row["theory"] for row in rows.values()], "--", color="C1", label="multiply-adds, 4m/3")
+    axes.plot(counts, [row["ratio"] for row in rows.values()], "o-", color="C0", label="measured, quartiles")
+    quartiles = zip(*(row["quartiles"] for row in rows.values()), strict=True)
     axes.fill_between(counts, *quartiles, color="C0", alpha=0.15, linewidth=0)
     axes.set(xlabel="peers m", ylabel="PCL step / plain step")
     axes.legend()
@@ -65,17 +77,17 @@ def peers(found: dict[str, Any]) -> Figure:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("result", nargs="?", type=Path, default=ROOT / "benchmarks" / "results" / "bench.json")
-    parser.add_argument("document", nargs="?", type=Path, default=ROOT / "docs" / "performance.md")
-    given = parser.parse_args()
-    result = json.loads(given.result.read_text())
-    place(given.document, BEGIN, written(result))
+    parser.add_argument("results", nargs="*", type=Path, default=[ROOT / "benchmarks" / "results" / "bench.json"])
+    parser.add_argument("--document", type=Path, default=ROOT / "docs" / "performance.md")
+    arguments = parser.parse_args()
+    results = [json.loads(file.read_text()) for file in arguments.results]
+    place(arguments.document, BEGIN, write_tables(results))
     rcParams["svg.hashsalt"] = "bench"  # the same picture is the same file
-    sections = result["sections"]
+    sections = {name: section for result in results for name, section in result["sections"].items()}
     if "steps" in sections:
-        _save(methods(sections["steps"]["methods"]), given.document.parent / "bench_methods.svg")
+        _save(methods(sections["steps"]["methods"]), arguments.document.parent / "bench_methods.svg")
     if "growth" in sections:
-        _save(peers(sections["growth"]["peers"]), given.document.parent / "bench_peers.svg")
+        _save(peers(sections["growth"]["peers"]), arguments.document.parent / "bench_peers.svg")
 
 
 def _save(figure: Figure, file: Path) -> None:

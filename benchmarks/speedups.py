@@ -24,15 +24,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from coterie import PCL, PeerNet, models
-from coterie.bench.size import FULL, QUICK, Size
-from coterie.bench.subjects import Stepper
-from coterie.bench.timing import in_turns, once, times
-from coterie.bench.usual import kl
+from coterie import PCL, PeerNet
+from coterie.bench.naive_pcl import naive_kl
+from coterie.bench.subjects import FULL, QUICK, BenchSize, build_step, repeat_step
+from coterie.bench.timing import Call, summarize_turns, time_call, time_in_turns
 from coterie.methods.losses import ramp_up
 from coterie.models.resnet import Residual
 from coterie.peers.ema import phi
-from coterie.runs.directory import environment
+from coterie.runs.environment import environment
 from coterie.training.memory import keep_freed_memory
 
 
@@ -55,11 +54,11 @@ class OneByOne(PCL):
             loss = (
                 loss
                 + F.cross_entropy(peers.logits[j], labels)
-                + w * kl(teacher.detach(), peers.logits[j], self.temperature)
+                + w * naive_kl(teacher.detach(), peers.logits[j], self.temperature)
             )
             for i in range(self.net.size):
                 if i != j:
-                    loss = loss + w / (self.net.size - 1) * kl(said[i], peers.logits[j], self.temperature)
+                    loss = loss + w / (self.net.size - 1) * naive_kl(said[i], peers.logits[j], self.temperature)
         return {"loss": loss}
 
 
@@ -75,35 +74,37 @@ class LoopedAverage(PCL):
             mean.mul_(keep).add_(current[name], alpha=1 - keep)
 
 
-def made(size: Size, kind: type[PCL] = PCL, in_place: bool = True, channels_last: bool = True) -> Stepper:
+def build_variant(
+    size: BenchSize, kind: type[PCL] = PCL, in_place: bool = True, channels_last: bool = True
+) -> Call:
     """A step of PCL, with something switched off."""
 
     def network() -> nn.Module:
-        found = models.factory(size.model, size.classes, size.shape[0])()
-        for part in found.modules():
+        net = size.make_network()
+        for part in net.modules():
             if isinstance(part, nn.ReLU):
                 part.inplace = in_place
             if isinstance(part, Residual) and not in_place:
                 part.__class__ = OutOfPlace
-        return found
+        return net
 
     torch.manual_seed(0)
     method = kind(PeerNet(network, size.peers, "stage3", torch.zeros(2, *size.shape))).train()
     layout = torch.channels_last if channels_last else torch.contiguous_format
     method.to(memory_format=layout)  # type: ignore[call-overload]
-    return Stepper(method, size.batch, size)
+    return repeat_step(build_step(method), size)
 
 
-def switched_off(size: Size) -> dict[str, Callable[[], object]]:
+def switched_off(size: BenchSize) -> dict[str, Callable[[], object]]:
     return {
-        "contiguous layout": made(size, channels_last=False),
-        "activations out of place": made(size, in_place=False),
-        "terms one by one": made(size, OneByOne),
-        "averages in a Python loop": made(size, LoopedAverage),
+        "contiguous layout": build_variant(size, channels_last=False),
+        "activations out of place": build_variant(size, in_place=False),
+        "terms one by one": build_variant(size, OneByOne),
+        "averages in a Python loop": build_variant(size, LoopedAverage),
     }
 
 
-def allocator(size: Size) -> dict[str, Any]:
+def allocator(size: BenchSize) -> dict[str, Any]:
     """Processes with and without the setting, in turns: seconds and page faults of a step."""
 
     def process(setting: str) -> tuple[float, float]:
@@ -112,21 +113,23 @@ def allocator(size: Size) -> dict[str, Any]:
         return seconds, faults
 
     pairs = [(process("default"), process("kept")) for _ in range(size.rounds)]
-    found = times([default[0] for default, _ in pairs], [default[0] / kept[0] for default, kept in pairs])
+    times = summarize_turns(
+        [default[0] for default, _ in pairs], [default[0] / kept[0] for default, kept in pairs]
+    )
     faults = [statistics.median(pair[i][1] for pair in pairs) for i in (0, 1)]
-    return {**found.plain(), "page_faults": faults}
+    return {**times, "page_faults": faults}
 
 
-def one_process(setting: str, size: Size) -> None:
+def one_process(setting: str, size: BenchSize) -> None:
     import resource
 
     if setting == "kept":
         keep_freed_memory()
-    step, found = made(size), []
+    step, measured = build_variant(size), []
     for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        found.append((once(step), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before))
-    print(json.dumps([statistics.median(values) for values in zip(*found[1:], strict=True)]))
+        measured.append((time_call(step), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before))
+    print(json.dumps([statistics.median(values) for values in zip(*measured[1:], strict=True)]))
 
 
 def main() -> None:
@@ -143,8 +146,7 @@ def main() -> None:
     about = {k: v for k, v in environment(seed=0).items() if k not in ("command", "directory", "host")}
     without: dict[str, Any] = {"default allocator": allocator(size)}
     keep_freed_memory()
-    found = in_turns(made(size), switched_off(size), size.rounds)
-    without |= {name: times.plain() for name, times in found.items()}
+    without |= time_in_turns(build_variant(size), switched_off(size), size.rounds)
     result = {"model": size.model, "batch": size.batch, "environment": about, "without": without}
     print(json.dumps(without, indent=2))
     if given.out:

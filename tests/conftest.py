@@ -38,12 +38,12 @@ def pcl_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def shipped(pcl_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Exports away from their run: a student and an ensemble, calibrated."""
-    from coterie.deploy.export import export
+    from coterie.deploy.export import export_run
 
     folder = tmp_path_factory.mktemp("shipped")
-    export(pcl_run, "onnx", "mean1", folder / "student.onnx", calibrated=True)
-    export(pcl_run, "onnx", "ensemble", folder / "ensemble.onnx", calibrated=True)
-    export(pcl_run, "safetensors", "mean1", folder / "student.safetensors")
+    export_run(pcl_run, "onnx", "mean1", folder / "student.onnx", calibrate=True)
+    export_run(pcl_run, "onnx", "ensemble", folder / "ensemble.onnx", calibrate=True)
+    export_run(pcl_run, "safetensors", "mean1", folder / "student.safetensors")
     return folder
 
 
@@ -82,11 +82,11 @@ def shown(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
 def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A network in every format of export, as it should be."""
     from coterie import models
-    from coterie.deploy.formats import writer
+    from coterie.deploy.formats import make_writer
 
     folder = tmp_path_factory.mktemp("good")
     network = models.factory("resnet8", 4, 1)().eval()
     for kind in ("safetensors", "onnx", "pt2"):
-        put = writer(network, torch.randn(2, *SHAPE), kind)  # type: ignore[arg-type]
-        put(folder / f"good.{kind}", metadata("resnet8", 4, SHAPE))
+        write = make_writer(network, torch.randn(2, *SHAPE), kind)  # type: ignore[arg-type]
+        write(folder / f"good.{kind}", metadata("resnet8", 4, SHAPE))
     return {kind: folder / f"good.{kind}" for kind in ("safetensors", "onnx", "pt2")}

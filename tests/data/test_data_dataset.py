@@ -14,7 +14,7 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 from coterie.cli.main import main
-from coterie.data.inspect import CELL, contact_sheet
+from coterie.data.inspection import CELL, contact_sheet
 from coterie.data.wrapped import dataset
 from coterie.errors import InputError
 from tests.helpers.common import coterie, refused
@@ -263,7 +263,7 @@ def test_the_command_line_refuses_in_a_sentence(tmp_path):
         (["--data", "cifar"], "did you mean 'cifar10'?"),
         (["--data", "digits", "--data.limit", "0"], "at least 1"),
         (["--data", "digits", "--data.limitt", "1"], "did you mean '--data.limit'?"),
-        (["--data", "digits", "--data.val_fraction", "2"], "val_fraction is a fraction"),
+        (["--data", "digits", "--data.val_fraction", "2"], "`val_fraction` is a fraction"),
     ):
         with pytest.raises(InputError, match=message.replace("?", r"\?")):
             from coterie.cli.main import _run

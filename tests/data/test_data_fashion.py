@@ -14,7 +14,7 @@ import torch
 
 from coterie.compat import import_torchvision
 from coterie.data.fashion_mnist import PACKAGE_FOLDER, fashion_mnist
-from coterie.deploy.images import prepare
+from coterie.deploy.pictures import prepare_picture
 from coterie.errors import InputError
 from tests.helpers.common import printed, refused
 
@@ -27,7 +27,6 @@ CONTENTS = {
     "t10k-images-idx3-ubyte": struct.pack(">4I", 2051, TEST, 28, 28) + PIXELS[TRAIN:].tobytes(),
     "t10k-labels-idx1-ubyte": struct.pack(">2I", 2049, TEST) + LABELS[TRAIN:].tobytes(),
 }
-SHAPES = {name: (TRAIN if "train" in name else TEST, *([28, 28] * ("images" in name))) for name in CONTENTS}
 NAMES = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
 
 
@@ -37,7 +36,7 @@ OFFICIAL = fashion_mnist.files
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """40 and 20 images are the release, and no package is installed."""
-    files = {name: (SHAPES[name], hashlib.md5(raw).hexdigest()) for name, raw in CONTENTS.items()}
+    files = {name: hashlib.md5(raw).hexdigest() for name, raw in CONTENTS.items()}
     monkeypatch.setattr(fashion_mnist, "files", files)
     monkeypatch.setattr("coterie.data.fashion_mnist.PACKAGE_FOLDER", tmp_path / "package")
 
@@ -101,7 +100,7 @@ def test_a_plain_file_is_preferred_and_mapped(tmp_path):
     write(tmp_path, packed=False)
     for name in CONTENTS:
         (tmp_path / f"{name}.gz").write_bytes(b"never read")
-    pixels = load(tmp_path)._pixels["train"]
+    pixels = load(tmp_path)._stored["train"]
     while isinstance(pixels, np.ndarray) and not isinstance(pixels, np.memmap):
         pixels = pixels.base
     assert isinstance(pixels, np.memmap)
@@ -116,31 +115,28 @@ def test_size_14_averages_two_by_two_and_deploys_as_it_was_trained(tmp_path):
     assert small.shape == (1, 14, 14) and (small.padding, whole.padding) == (2, 4)
     assert (small.preprocessing()["filter"], whole.preprocessing()["filter"]) == ("box", "bilinear")
     assert whole.augment.names == ["crop", "flip"]
-    prepared = [prepare(whole.original(i, "test"), small.preprocessing()) for i in range(TEST)]
+    prepared = [prepare_picture(whole.original(i, "test"), small.preprocessing()) for i in range(TEST)]
     assert torch.equal(torch.stack(prepared), next(small.test_batches(100))[0])
 
 
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize(
-    ("changed", "sentence"),
+    "changed",
     [
-        ({"train_images": CONTENTS["train-images-idx3-ubyte"][:-1] + b"\x07"}, "the MD5 of its content differs"),
-        ({"t10k_labels": CONTENTS["t10k-labels-idx1-ubyte"][:-1] + b"\x7f"}, "the MD5 of its content differs"),
-        ({"train_images": CONTENTS["train-images-idx3-ubyte"][:-1]}, r"holds fewer than the 31,376 bytes"),
-        ({"train_labels": CONTENTS["train-labels-idx1-ubyte"] + b"\x01"}, "holds more than the 48 bytes"),
-        ({"t10k_images": CONTENTS["train-images-idx3-ubyte"]}, "does not begin as an idx file of 20 x 28 x 28"),
-        ({"train_labels": CONTENTS["train-images-idx3-ubyte"]}, "does not begin as an idx file of 40 bytes"),
-        ({"train_labels": b"\x00\x00\x09\x01" + CONTENTS["train-labels-idx1-ubyte"][4:]}, "does not begin"),
-        ({"train_images": b""}, "does not begin"),
-        ({"t10k_labels": b"\x00\x00"}, "does not begin"),
+        {"train_images": CONTENTS["train-images-idx3-ubyte"][:-1] + b"\x07"},
+        {"t10k_labels": CONTENTS["t10k-labels-idx1-ubyte"][:-1] + b"\x7f"},
+        {"train_images": CONTENTS["train-images-idx3-ubyte"][:-1]},
+        {"train_labels": CONTENTS["train-labels-idx1-ubyte"] + b"\x01"},
+        {"t10k_images": CONTENTS["train-images-idx3-ubyte"]},
+        {"train_images": b""},
     ],
 )
-def test_damaged_and_foreign_files_are_refused_in_a_sentence(tmp_path, changed, sentence, packed):
+def test_damaged_and_foreign_files_are_refused_in_a_sentence(tmp_path, changed, packed):
     folder = write(tmp_path / "data", packed, **changed)
     message = refused("data", "fashion_mnist", "--root", folder)
     (name,) = (name for name in CONTENTS if "_".join(name.split("-")[:2]) in changed)
     assert str(folder / name) in message and "get it again" in message
-    with pytest.raises(InputError, match=sentence):
+    with pytest.raises(InputError, match="the MD5 of its content differs"):
         load(folder)
 
 
@@ -164,7 +160,7 @@ def test_damaged_gzip_files_are_refused_in_a_sentence(tmp_path, raw):
 def test_a_label_that_is_no_class_is_refused_even_with_the_right_checksum(tmp_path, monkeypatch):
     raw = CONTENTS["train-labels-idx1-ubyte"][:-1] + b"\x0a"
     name = "train-labels-idx1-ubyte"
-    files = {**fashion_mnist.files, name: (SHAPES[name], hashlib.md5(raw).hexdigest())}
+    files = {**fashion_mnist.files, name: hashlib.md5(raw).hexdigest()}
     monkeypatch.setattr(fashion_mnist, "files", files)
     with pytest.raises(InputError, match="has a label 10"):
         load(write(tmp_path, train_labels=raw))
@@ -173,7 +169,7 @@ def test_a_label_that_is_no_class_is_refused_even_with_the_right_checksum(tmp_pa
 def test_without_the_files_both_ways_are_named(tmp_path):
     command = ["train", "--data", "fashion_mnist", "--data.root", tmp_path / "none", "--out", tmp_path / "run"]
     for message in (refused(*command), refused("data", "fashion_mnist", "--root", tmp_path / "none")):
-        assert "apt-get install dataset-fashion-mnist" in message and "--data.root DIR" in message
+        assert "apt-get install dataset-fashion-mnist" in message and "name it with --" in message
         assert str(tmp_path / "none") in message and all(name in message for name in CONTENTS)
     assert not (tmp_path / "run").exists()
     (write(tmp_path / "part") / "t10k-labels-idx1-ubyte.gz").unlink()
@@ -184,7 +180,7 @@ def test_without_the_files_both_ways_are_named(tmp_path):
 def test_the_command_says_where_it_is_and_how_it_comes(tmp_path):
     out, _ = printed("data", "fashion_mnist", "--root", write(tmp_path / "data"))
     assert str(tmp_path / "data") in out and "every checksum is right" in out
-    assert "apt-get install dataset-fashion-mnist" in out and "--data.root DIR" in out
+    assert "apt-get install dataset-fashion-mnist" in out and "name it with --data.root" in out
     assert "fashion_mnist" in printed("data", "--help")[0]
     assert "did you mean 'fashion_mnist'?" in refused("data", "fashion_mnst")
     wrong = ["train", "--data", "fashion_mnits", "--out", tmp_path / "run"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import struct
 import tarfile
 import zlib
@@ -19,15 +18,9 @@ from PIL import Image
 
 from coterie.cli.main import main
 from coterie.compat import import_torchvision
-from coterie.data.folder import folder
-from coterie.data.index import scan
+from coterie.data.folder import folder, index_folder
 from coterie.errors import InputError
 from tests.helpers.common import coterie, picture, refused, shared_data
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture
@@ -50,7 +43,7 @@ def loaded(root: Path, **options) -> folder:
 
 
 def test_links_to_folders_are_followed_but_not_in_a_circle(tree, tmp_path):
-    count = len(scan(tree / "train").files)
+    count = len(index_folder(tree / "train").files)
     away = tmp_path / "away"
     away.mkdir()
     picture(1).save(away / "z.png")
@@ -58,7 +51,7 @@ def test_links_to_folders_are_followed_but_not_in_a_circle(tree, tmp_path):
     (away / "circle").symlink_to(tree / "train" / "a cat")
     (away / "everything").symlink_to(tree / "train")  # else dogs would be cats
     (tree / "train" / "a cat" / "again").symlink_to(away)  # each picture once
-    assert len(scan(tree / "train").files) == count + 1
+    assert len(index_folder(tree / "train").files) == count + 1
 
 
 def bomb(side: int = 50000) -> bytes:
@@ -185,27 +178,6 @@ def test_a_view_is_the_drawn_crop_resized(tree):
             assert (views[v][i] - wanted).abs().max() < 3 / 255 / 0.22
 
 
-def test_the_index_is_remembered_and_sees_changes(tree, monkeypatch):
-    import coterie.data.index as index
-
-    opened = []
-    header = index.header
-    monkeypatch.setattr(index, "header", lambda file: opened.append(file.name) or header(file))
-    first = scan(tree / "train")
-    assert len(opened) == 12
-    opened.clear()
-    again = scan(tree / "train")
-    assert not opened and (again.files == first.files).all()
-    picture(99).save(tree / "train" / "a cat" / "new.png")
-    (tree / "train" / "a cat" / "0.png").write_bytes(b"spoilt")
-    changed = scan(tree / "train")
-    assert sorted(opened) == ["0.png", "new.png"] and list(changed.bad) == ["a cat/0.png"]
-    cache = next((Path(os.environ["XDG_CACHE_HOME"]) / "coterie").glob("index-*.json"))
-    for rubbish in ("{", "[1]", '{"a cat/1.png": 3}'):
-        cache.write_text(rubbish)
-        assert (scan(tree / "train").files == changed.files).all()
-
-
 def test_splits_of_a_folder(tree):
     data = loaded(tree)
     assert (data.eval_split, data.test_size, data.classes) == ("test", 6, ["a cat", "ünïcode <b>dog"])
@@ -269,7 +241,7 @@ def test_any_tree_is_indexed_or_refused_in_a_sentence(tmp_path_factory, classes,
     else:
         good = sum(good for *_, good in contents)
         assert data.train_size == good * len(data.classes) > 0
-        assert len(data.bad) == 2 * len(data.classes) * (len(contents) - good)
+        assert len(data.bad_files) == 2 * len(data.classes) * (len(contents) - good)
         assert data.views(np.arange(data.train_size), 1, 0, 0)[0][0].shape[1:] == (3, 16, 16)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from coterie.data.images import Unreadable, decode
+from coterie.data.images import Unreadable, decode_image
 from tests.helpers.common import picture
 
 
@@ -34,7 +34,7 @@ def test_kinds_of_images_become_the_same_rgb(tmp_path):
     saved["turned.jpg"] = (image.rotate(90, expand=True), {"quality": 95, "subsampling": 0, "exif": exif})
     for name, (made, options) in saved.items():
         made.save(tmp_path / name, **options)
-        found = decode(tmp_path / name)
+        found = decode_image(tmp_path / name)
         assert found.mode == "RGB" and found.size == (40, 30), name
         expected = np.repeat(grey[..., None], 3, 2).astype(int) if "grey" in name else pixels
         if name == "one.png":
@@ -47,11 +47,11 @@ def test_kinds_of_images_become_the_same_rgb(tmp_path):
 
 def test_pixels_of_unknown_range_are_refused_not_black(tmp_path):
     (tmp_path / "deep.ppm").write_bytes(b"P5 2 2 65535\n" + b"\x80\x00" * 4)  # 16 bits, which Pillow has in 32
-    assert (np.asarray(decode(tmp_path / "deep.ppm")) == 128).all()
+    assert (np.asarray(decode_image(tmp_path / "deep.ppm")) == 128).all()
     for name, values in (("f.tif", np.full((4, 4), 0.5, np.float32)), ("i.tif", np.full((4, 4), 200, np.int32))):
         Image.fromarray(values).save(tmp_path / name)
         with pytest.raises(Unreadable, match="32 bits a pixel, whose range is not known"):
-            decode(tmp_path / name)
+            decode_image(tmp_path / name)
 
 
 @settings(max_examples=60, deadline=None)
@@ -68,6 +68,6 @@ def test_any_bytes_decode_or_say_why(tmp_path_factory, place, change, kind):
     file = tmp_path_factory.getbasetemp() / "fuzzed-image"
     file.write_bytes(raw[:place] + change + raw[place + len(change) :])
     try:
-        assert decode(file).mode == "RGB"
+        assert decode_image(file).mode == "RGB"
     except Unreadable as error:
         assert str(error) and "\n" not in str(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from coterie.data.base import Data
 from coterie.data.digits import digits
 from coterie.data.folder import folder
 from coterie.data.in_memory import InMemory
+from coterie.data.subset import Subset
 from coterie.data.wrapped import dataset
 from coterie.errors import InputError
 from coterie.methods import Method
@@ -93,9 +95,7 @@ def test_a_seed_draws_the_images_and_the_word_seed_is_the_runs_own():
 
 
 def drawn_by_set(seed: int) -> list[int]:
-    data = Numbered(limit=7, limit_seed=seed)
-    data.classes = ["a", "b", "c"]
-    return data.choose(LABELS)[0].tolist()
+    return Subset(limit=7, limit_seed=seed).choose(LABELS, ["a", "b", "c"], seed)[0].tolist()
 
 
 def test_val_fraction_divides_the_drawn_images():
@@ -120,7 +120,7 @@ def test_val_limit_holds_out_images_that_limit_leaves_and_changes_no_training_im
 
 def test_val_limit_may_take_all_that_is_left_but_not_more():
     assert len(chosen("val", limit=20, val_limit=10)) == 30
-    sentence = r"--data\.limit 20 leaves 10 training images of the class c unused, fewer than --data\.val_limit 11"
+    sentence = "`limit` 20 leaves 10 training images of the class c unused, fewer than `val_limit` 11"
     for options in ({}, {"limit_seed": 3}):
         with pytest.raises(InputError, match=sentence):
             Numbered(limit=20, val_limit=11, **options).load()
@@ -131,12 +131,12 @@ def test_val_limit_may_take_all_that_is_left_but_not_more():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"limit_seed": 3}, "give --data.limit as well"),
-        ({"limit_seed": "seed"}, "give --data.limit as well"),
-        ({"limit": 5, "limit_seed": -1}, "--data.limit_seed must not be negative, not -1"),
+        ({"limit_seed": 3}, "give `limit` as well"),
+        ({"limit_seed": "seed"}, "give `limit` as well"),
+        ({"limit": 5, "limit_seed": -1}, "`limit_seed` must not be negative, not -1"),
         ({"limit": 5, "limit_seed": "sead"}, "a whole number or the word seed, not 'sead'"),
-        ({"val_limit": 3}, "give --data.limit as well"),
-        ({"limit": 5, "val_limit": 0}, "--data.val_limit must be at least 1"),
+        ({"val_limit": 3}, "give `limit` as well"),
+        ({"limit": 5, "val_limit": 0}, "`val_limit` must be at least 1"),
         ({"limit": 5, "val_limit": 3, "val_fraction": 0.1}, "leave one away"),
     ],
 )
@@ -147,6 +147,7 @@ def test_options_that_make_no_sense_are_refused_in_a_sentence(tmp_path, options,
         assert sentence in str(error.value)
     if "sead" not in options.values():
         flags = [word for name, value in options.items() for word in (f"--data.{name}", value)]
+        sentence = re.sub(r"`(\w+)`", r"--data.\1", sentence)
         assert sentence in refused("train", "--data", "digits", *flags, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -159,7 +160,7 @@ def test_the_command_line_says_what_a_limit_seed_is(tmp_path):
 
 def test_the_word_seed_needs_a_run(tmp_path):
     options = ["--limit", 5, "--limit_seed", "seed", "--sheet", tmp_path / "sheet.png"]
-    assert "there is no run here: give a number" in refused("data", "inspect", "digits", *options)
+    assert "without a run give a number" in refused("data", "inspect", "digits", *options)
     options[3] = 4
     counts = json.loads(printed("data", "inspect", "digits", *options, "--json")[0])
     assert counts["images"]["train"] == 50
@@ -208,7 +209,7 @@ def test_sets_that_are_read_image_by_image_choose_in_the_same_way(tmp_path):
         names = [images.path(split, i).name for i in range(len(images.labels[split]))]
         assert names == [f"{i % 6}.png" for i in part]
     (tmp_path / "test").mkdir()
-    with pytest.raises(InputError, match=r"leave --data\.val_limit away"):
+    with pytest.raises(InputError, match=r"leave `val_limit` away"):
         folder(str(tmp_path), limit=2, val_limit=3).load()
 
 

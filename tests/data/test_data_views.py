@@ -202,8 +202,7 @@ def test_limit_keeps_the_first_of_each_class_and_val_comes_from_train_only():
         with pytest.raises(InputError):
             Small(**wrong)
     alone = Small(val_fraction=0.9)
-    alone.classes = ["0", "1"]
-    kept, held = alone.choose(np.array([0, 1, 0, 0]))
+    kept, held = alone.subset.choose(np.array([0, 1, 0, 0]), ["0", "1"], seed=None)
     assert 1 in kept and len(held) == 2  # a class keeps an image to train with
     tiny = Small(val_fraction=0.001)
     with pytest.raises(InputError, match="holds out no image"):

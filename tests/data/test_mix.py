@@ -176,11 +176,11 @@ def test_what_timm_and_torchvision_mix_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: coterie.CutMix(alpha=0), "alpha of CutMix must be greater than 0, not 0"),
-        (lambda: coterie.MixUp(alpha=-1.0), "alpha of MixUp"),
-        (lambda: coterie.MixUp(alpha=math.nan), "alpha of MixUp"),
-        (lambda: coterie.CutMix(probability=1.5), "probability of CutMix must be from 0 to 1"),
-        (lambda: coterie.CutMix(until=-0.1), "until of CutMix"),
+        (lambda: coterie.CutMix(alpha=0), "`alpha` of CutMix must be greater than 0, not 0"),
+        (lambda: coterie.MixUp(alpha=-1.0), "`alpha` of MixUp"),
+        (lambda: coterie.MixUp(alpha=math.nan), "`alpha` of MixUp"),
+        (lambda: coterie.CutMix(probability=1.5), "`probability` of CutMix must be from 0 to 1"),
+        (lambda: coterie.CutMix(until=-0.1), "`until` of CutMix"),
         (lambda: coterie.CutMix()([torch.zeros(1, 3, 8, 8)], torch.zeros(1).long(), 5), "at least two images"),
         (
             lambda: coterie.CutMix()([torch.zeros(2, 3, 8, 8), torch.zeros(2, 3, 8, 9)], torch.zeros(2).long(), 5),
@@ -203,7 +203,7 @@ def test_refused_before_anything_is_written(tmp_path: Path) -> None:
     for options in (["--mix.probability", 1], ["--mix", "[CutMix,MixUp]"]):
         assert "--mix is CutMix or MixUp" in refused("train", *MIXED[:-2], *options, "--out", out)
     say = refused("train", *MIXED, "--mix.alpha", "0", "--out", out)
-    assert "alpha of CutMix must be greater than 0" in say
+    assert "--mix.alpha of CutMix must be greater than 0" in say
     say = refused("train", *MIXED, "--batch", 1, "--method", "Baseline", "--out", out)
     assert "two images" in say
     assert not out.exists()

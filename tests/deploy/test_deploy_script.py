@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 
 from coterie import models
-from coterie.deploy import images
-from coterie.deploy.export import export
-from coterie.deploy.formats import writer
+from coterie.deploy import pictures
+from coterie.deploy.export import export_run
+from coterie.deploy.formats import make_writer
 from coterie.models import init, resnet
 from coterie.runs.rebuild import restored
 from tests.helpers.deployables import metadata
@@ -38,7 +38,7 @@ def _script(folder: Path, *arguments: str) -> str:
 
 
 def test_the_script_in_the_docs_runs_without_coterie(pcl_run: Path, tmp_path: Path) -> None:
-    export(pcl_run, "safetensors", output=tmp_path / "student.safetensors", calibrated=True)
+    export_run(pcl_run, "safetensors", output=tmp_path / "student.safetensors", calibrate=True)
 
     recipe, method, _ = restored(pcl_run)
     names = [tmp_path / f"{i}.png" for i in range(8)]
@@ -49,7 +49,7 @@ def test_the_script_in_the_docs_runs_without_coterie(pcl_run: Path, tmp_path: Pa
     check = subprocess.run([sys.executable, "-I", "-c", blocked], capture_output=True)
     assert check.returncode == 1 and b"ModuleNotFoundError" in check.stderr
     printed = _script(tmp_path, "student.safetensors", *(n.name for n in names))
-    temperature = export(pcl_run, output=tmp_path / "again.safetensors", calibrated=True).metadata.temperature
+    temperature = export_run(pcl_run, output=tmp_path / "again.safetensors", calibrate=True).metadata.temperature
     with torch.no_grad():
         p = (method.deploy()(next(recipe.data.test_batches(8))[0]) / temperature).softmax(1)
     lines = [line.split() for line in printed.splitlines()]
@@ -62,12 +62,12 @@ def test_the_script_prepares_pictures_that_are_not_square(tmp_path: Path) -> Non
     network = models.factory("resnet8", 4, 3)().eval()
     about = metadata("resnet8", 4, (3, 12, 8))
     about.input["resize"] = None
-    writer(network, torch.randn(2, 3, 12, 8), "safetensors")(tmp_path / "w.safetensors", about)
+    make_writer(network, torch.randn(2, 3, 12, 8), "safetensors")(tmp_path / "w.safetensors", about)
     turned = Image.Exif()
     turned[0x0112] = 6
     pixels = torch.randint(0, 256, (8, 12, 3), dtype=torch.uint8).numpy()
     Image.fromarray(pixels).save(tmp_path / "a.png", exif=turned)
     result = _script(tmp_path, "w.safetensors", "a.png")
     with torch.no_grad():
-        p = network(images.load(tmp_path / "a.png", about.input)[None]).softmax(1)[0]
+        p = network(pictures.load_picture(tmp_path / "a.png", about.input)[None]).softmax(1)[0]
     assert result.split()[-1] == f"{p.max():.6f}"

@@ -16,9 +16,11 @@ import yaml
 from torch import Tensor, nn
 
 from coterie import models
-from coterie.deploy.card import model_card
-from coterie.deploy.export import compare, edge_inputs, export
-from coterie.deploy.formats import load, writer
+from coterie.deploy.card import write_card
+from coterie.deploy.export import export_run
+from coterie.deploy.exported import open_exported
+from coterie.deploy.formats import make_writer
+from coterie.deploy.verify import compare_outputs, edge_inputs
 from coterie.errors import Failure, InputError
 from coterie.runs.rebuild import restored
 from tests.helpers.common import printed, refused, train
@@ -36,9 +38,9 @@ def test_each_format_gives_the_test_sets_logits_in_any_batch(pcl_run: Path, ship
         ("pt2", "ensemble"),
         ("safetensors", "peer2"),
     ):
-        files.append(export(pcl_run, kind, name, tmp_path / f"{name}.{kind}").file)  # type: ignore[arg-type]
+        files.append(export_run(pcl_run, kind, name, tmp_path / f"{name}.{kind}").file)  # type: ignore[arg-type]
     for file in files:
-        loaded = load(file)
+        loaded = open_exported(file, trust=True)
         name = loaded.metadata.predictor
         for size in (1, 3, 64):
             logits, peers = loaded.run(images[:size].contiguous())
@@ -63,7 +65,7 @@ def test_the_trunk_is_in_the_graph_once(shipped: Path) -> None:
 
 
 def test_what_a_file_says_about_itself(pcl_run: Path, shipped: Path) -> None:
-    about = load(shipped / "student.onnx").metadata
+    about = open_exported(shipped / "student.onnx").metadata
     last = json.loads((pcl_run / "metrics.jsonl").read_text().splitlines()[-1])
     assert about.classes == [str(d) for d in range(10)] and about.shape == (1, 8, 8)
     assert about.input["mean"] == [0.3056] and about.input["std"] == [0.3754]
@@ -79,7 +81,7 @@ def test_what_a_file_says_about_itself(pcl_run: Path, shipped: Path) -> None:
     assert accuracy["type"] == "accuracy" and accuracy["value"] == pytest.approx(1 - about.scores["error"] / 100)
     assert f"{about.temperature:.4f}" in card and "largest difference" in card
     ticked = dataclasses.replace(about, classes=["a`b", *about.classes[1:]])
-    assert "in order: `` a`b ``, `1`," in model_card(ticked, "student.onnx")
+    assert "in order: `` a`b ``, `1`," in write_card(ticked, "student.onnx")
     # No path of the machine that exported travels with the file.
     assert str(Path.cwd()).encode() not in (shipped / "student.onnx").read_bytes()
 
@@ -87,7 +89,7 @@ def test_what_a_file_says_about_itself(pcl_run: Path, shipped: Path) -> None:
 def test_the_command_prints_what_it_stores(pcl_run: Path, tmp_path: Path) -> None:
     file = tmp_path / "s.safetensors"
     shown = json.loads(printed("export", pcl_run, "--predictor", "peer3", "-o", file, "--json")[0])
-    assert shown["verified"] == load(file).metadata.verified
+    assert shown["verified"] == open_exported(file).metadata.verified
     assert shown["predictor"] == "peer3" and shown["card"] == f"{file}.md"
     text, _ = printed("export", pcl_run, "-o", file, "--calibrate")
     assert "largest difference of a logit" in text and "labels agree on 100.00 %" in text
@@ -100,7 +102,7 @@ def test_a_file_that_differs_is_refused_and_the_old_one_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = tmp_path / "student.safetensors"
-    export(pcl_run, "safetensors", output=file)
+    export_run(pcl_run, "safetensors", output=file)
     before = file.read_bytes()
 
     def spoilt(network: nn.Module, example: Tensor, kind: str) -> object:
@@ -108,11 +110,11 @@ def test_a_file_that_differs_is_refused_and_the_old_one_stays(
             wrong = models.factory("resnet8", 10, 1)()
             wrong.load_state_dict(network.state_dict())
             wrong.fc.bias[3] += 0.01
-        return writer(wrong, example, "safetensors")
+        return make_writer(wrong, example, "safetensors")
 
-    monkeypatch.setattr("coterie.deploy.export.writer", spoilt)
+    monkeypatch.setattr("coterie.deploy.export.make_writer", spoilt)
     with pytest.raises(InputError, match=r"not compute the same: a logit differs by 0\.01.*nothing was replaced"):
-        export(pcl_run, "safetensors", output=file)
+        export_run(pcl_run, "safetensors", output=file)
     assert file.read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["student.safetensors", "student.safetensors.md"]
 
@@ -124,7 +126,7 @@ def test_a_full_disk_is_a_sentence_and_the_old_file_stays(pcl_run: Path, tmp_pat
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
         with pytest.raises(Failure, match="could not be written"):
-            export(pcl_run, "safetensors", output=file)
+            export_run(pcl_run, "safetensors", output=file)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [p.name for p in tmp_path.iterdir()] == ["student.safetensors"] and file.read_bytes() == b"old"
@@ -138,7 +140,7 @@ def test_figures_of_other_weights_are_not_stored(pcl_run: Path, tmp_path: Path) 
     config.write_text(config.read_text().replace("epochs: 5", "epochs: 9"))
     (run / "metrics.jsonl").write_text("")
     _, told = printed("export", run, "-o", tmp_path / "s")
-    assert "is not finished: 5 of 9 epochs" in told and load(tmp_path / "s").metadata.scores == {}
+    assert "is not finished: 5 of 9 epochs" in told and open_exported(tmp_path / "s").metadata.scores == {}
 
 
 def test_classes_that_changed_since_are_refused(pcl_run: Path, tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ def test_classes_that_changed_since_are_refused(pcl_run: Path, tmp_path: Path) -
     described["classes"][3] = "drei"
     (run / "data.json").write_text(json.dumps(described))
     with pytest.raises(InputError, match="its classes differ"):
-        export(run, output=tmp_path / "s")
+        export_run(run, output=tmp_path / "s")
 
 
 def test_comparing_sees_not_a_number_and_shape() -> None:
@@ -158,17 +160,17 @@ def test_comparing_sees_not_a_number_and_shape() -> None:
     def runs(change: object) -> SimpleNamespace:
         return SimpleNamespace(run=lambda x: (change(network(x).detach()), None), runtime="test")  # type: ignore[operator]
 
-    same = compare(network, runs(lambda z: z), images)  # type: ignore[arg-type]
+    same = compare_outputs(network, runs(lambda z: z), images)  # type: ignore[arg-type]
     assert same["max_difference"] == 0 and same["label_agreement"] == 1 and same["images"] == 4
-    nan = compare(network, runs(lambda z: z * float("nan")), images)  # type: ignore[arg-type]
+    nan = compare_outputs(network, runs(lambda z: z * float("nan")), images)  # type: ignore[arg-type]
     assert not nan["relative_difference"] <= nan["tolerance"]
     with pytest.raises(InputError, match="another shape"):
-        compare(network, runs(lambda z: z[:, :2]), images)  # type: ignore[arg-type]
+        compare_outputs(network, runs(lambda z: z[:, :2]), images)  # type: ignore[arg-type]
     diverged = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
     nn.init.constant_(diverged[1].weight, float("nan"))
     with pytest.raises(InputError, match="network itself gives no numbers"):
-        compare(diverged, runs(lambda z: z), images)  # type: ignore[arg-type]
-    shifted = compare(network, runs(lambda z: z.roll(1, 1)), images)  # type: ignore[arg-type]
+        compare_outputs(diverged, runs(lambda z: z), images)  # type: ignore[arg-type]
+    shifted = compare_outputs(network, runs(lambda z: z.roll(1, 1)), images)  # type: ignore[arg-type]
     assert shifted["label_agreement"] == 0
 
 
@@ -183,7 +185,7 @@ def test_edge_inputs_hold_nothing_extremes_and_several_batch_sizes() -> None:
 def test_int8_is_smaller_and_its_accuracy_is_measured(pcl_run: Path, shipped: Path, tmp_path: Path) -> None:
     import onnxruntime
 
-    done, wide = export(pcl_run, "onnx", output=tmp_path / "small.onnx", int8=True), shipped / "student.onnx"
+    done, wide = export_run(pcl_run, "onnx", output=tmp_path / "small.onnx", int8=True), shipped / "student.onnx"
     assert done.file.stat().st_size < 0.5 * wide.stat().st_size
     # Measured again, with onnxruntime alone.
     recipe, _, _ = restored(pcl_run)
@@ -195,14 +197,14 @@ def test_int8_is_smaller_and_its_accuracy_is_measured(pcl_run: Path, shipped: Pa
         wrong += int((logits.argmax(1) != labels.numpy()).sum())
         count += len(labels)
         nll += nn.functional.cross_entropy(torch.from_numpy(logits), labels, reduction="sum").item()
-    about = load(done.file).metadata.quantized
+    about = open_exported(done.file).metadata.quantized
     assert about is not None and about["test_images"] == count
     assert about["error_int8"] == pytest.approx(100 * wrong / count)
     # The file's scores are its own, and another network's would be noticed.
-    assert load(done.file).metadata.scores["nll"] == pytest.approx(nll / count, rel=1e-6)
-    assert load(wide).metadata.scores["nll"] != pytest.approx(nll / count, rel=1e-5)
+    assert open_exported(done.file).metadata.scores["nll"] == pytest.approx(nll / count, rel=1e-6)
+    assert open_exported(wide).metadata.scores["nll"] != pytest.approx(nll / count, rel=1e-5)
     assert f"value: {round(1 - wrong / count, 6)}" in done.card.read_text()
-    assert about["error_float32"] == pytest.approx(load(wide).metadata.scores["error"])
+    assert about["error_float32"] == pytest.approx(open_exported(wide).metadata.scores["error"])
     assert done.metadata.verified["max_difference"] > 1e-3
     assert not list(tmp_path.glob(".*"))
 
@@ -215,10 +217,10 @@ def test_int8_that_ruins_the_network_is_refused(
 ) -> None:
     # Ranges learnt from black images alone cannot hold real ones.
     monkeypatch.setattr(
-        "coterie.deploy.export._calibration_images", lambda r, m: iter([torch.full((4, 1, 8, 8), -0.8)])
+        "coterie.deploy.quantize.calibration_batches", lambda r, m: iter([torch.full((4, 1, 8, 8), -0.8)])
     )
     with pytest.raises(InputError, match="int8 raises the error from"):
-        export(pcl_run, "onnx", output=tmp_path / "small.onnx", int8=True)
+        export_run(pcl_run, "onnx", output=tmp_path / "small.onnx", int8=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -226,8 +228,8 @@ def test_what_one_onnx_file_cannot_hold_is_refused(
     pcl_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coterie.deploy.formats.LARGEST_ONNX", 1000)
-    with pytest.raises(InputError, match="too large for one ONNX file: take --format pt2"):
-        export(pcl_run, "onnx", output=tmp_path / "large.onnx")
+    with pytest.raises(InputError, match="too large for one ONNX file: choose pt2 or safetensors"):
+        export_run(pcl_run, "onnx", output=tmp_path / "large.onnx")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -237,13 +239,13 @@ def test_class_names_that_are_no_text_are_made_so(
     recipe, method, epochs = restored(pcl_run)
     recipe.data.classes = ["cat\n", "caf\udce9", *recipe.data.classes[2:]]  # lines of a file; a Latin-1 folder
     monkeypatch.setattr("coterie.deploy.export.restored", lambda directory: (recipe, method, epochs))
-    done = export(pcl_run, "safetensors", output=tmp_path / "s.safetensors")
-    assert load(done.file).metadata.classes[:3] == ["cat", "caf?", "2"]
+    done = export_run(pcl_run, "safetensors", output=tmp_path / "s.safetensors")
+    assert open_exported(done.file).metadata.classes[:3] == ["cat", "caf?", "2"]
 
 
 def test_other_image_sizes(pcl_run: Path, tmp_path: Path) -> None:
-    done = export(pcl_run, "pt2", output=tmp_path / "large.pt2", size=16)
-    loaded = load(done.file)
+    done = export_run(pcl_run, "pt2", output=tmp_path / "large.pt2", size=16)
+    loaded = open_exported(done.file, trust=True)
     assert loaded.metadata.shape == (1, 16, 16) and loaded.metadata.input["resize"] == 16
     network = restored(pcl_run)[1].deploy()
     images = torch.randn(3, 1, 16, 16)
@@ -254,15 +256,15 @@ def test_other_image_sizes(pcl_run: Path, tmp_path: Path) -> None:
 def test_bad_requests(pcl_run: Path, tmp_path: Path) -> None:
     assert "--format expects" in refused("export", pcl_run, "--format", "torchscript")
     with pytest.raises(InputError, match=r"There is no predictor 'mean9'; did you mean 'mean\d'\?"):
-        export(pcl_run, predictor="mean9")
-    with pytest.raises(InputError, match="add --format onnx"):
-        export(pcl_run, int8=True)
-    with pytest.raises(InputError, match="leave out --calibrate or --size"):
-        export(pcl_run, calibrated=True, size=16)
+        export_run(pcl_run, predictor="mean9")
+    with pytest.raises(InputError, match="choose onnx as `format`"):
+        export_run(pcl_run, int8=True)
+    with pytest.raises(InputError, match="leave out `calibrate` or `size`"):
+        export_run(pcl_run, calibrate=True, size=16)
     with pytest.raises(InputError, match="in a directory that exists"):
-        export(pcl_run, output=tmp_path / "none" / "a.onnx")
+        export_run(pcl_run, output=tmp_path / "none" / "a.onnx")
     with pytest.raises(InputError, match="not a run directory"):
-        export(tmp_path)
+        export_run(tmp_path)
 
 
 def test_without_the_optional_packages_the_remedy_is_named(
@@ -275,7 +277,7 @@ def test_without_the_optional_packages_the_remedy_is_named(
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda n, *a: None if n.startswith("onnx") else find(n, *a))
     with pytest.raises(InputError, match=r"pip install onnx onnxscript onnxruntime"):
-        export(pcl_run, "onnx", output=tmp_path / "a.onnx")
+        export_run(pcl_run, "onnx", output=tmp_path / "a.onnx")
 
 
 def test_the_temperature_is_fit_on_what_the_run_held_out(tmp_path: Path) -> None:
@@ -283,7 +285,7 @@ def test_the_temperature_is_fit_on_what_the_run_held_out(tmp_path: Path) -> None
 
     run = train(tmp_path / "run", "--method", "Baseline", "--data.val_fraction", 0.3, "--epochs", 2)
     text, _ = printed("export", run, "--calibrate", "-o", tmp_path / "s.safetensors")
-    about, card = load(tmp_path / "s.safetensors").metadata, (tmp_path / "s.safetensors.md").read_text()
+    about, card = open_exported(tmp_path / "s.safetensors").metadata, (tmp_path / "s.safetensors.md").read_text()
     recipe, method, _ = restored(run)
     x, y = next(recipe.data.test_batches(5000, split="val"))
     test_x, test_y = next(recipe.data.test_batches(5000))
@@ -296,8 +298,7 @@ def test_the_temperature_is_fit_on_what_the_run_held_out(tmp_path: Path) -> None
     # Training scored the held-out images, and its scores are not called anything else.
     wrong = 100 * (z.argmax(1) != y).float().mean().item()
     assert (
-        about.scores["error"] == pytest.approx(wrong, abs=1e-3)
-        and "| on the held-out images of `digits` |" in card
+        about.scores["error"] == pytest.approx(wrong, abs=1e-3) and "On the held-out images of `digits`:" in card
     )
 
 

@@ -11,8 +11,10 @@ import torch
 from torch import nn
 
 from coterie import models
-from coterie.deploy.export import compare, export
-from coterie.deploy.formats import WithPeers, load, writer
+from coterie.deploy.export import export_run
+from coterie.deploy.exported import open_exported
+from coterie.deploy.formats import EnsembleWithPeers, make_writer
+from coterie.deploy.verify import compare_outputs
 from coterie.errors import InputError
 from coterie.methods.base import Ensemble
 from coterie.methods.pcl import PCL
@@ -49,8 +51,8 @@ def test_a_data_set_of_the_users_own_with_one_test_image(tmp_path: Path) -> None
     source = f"{__name__}.Single"
     options = ["--method", "Baseline", "--model", "resnet8", "--epochs", 1, "--batch", 4]
     printed("train", *options, "--data", source, "--out", tmp_path / "run")
-    done = export(tmp_path / "run", "pt2", output=tmp_path / "s.pt2")
-    loaded = load(done.file)
+    done = export_run(tmp_path / "run", "pt2", output=tmp_path / "s.pt2")
+    loaded = open_exported(done.file, trust=True)
     assert loaded.metadata.classes == Single.classes and loaded.metadata.provenance["data"] == "Single"
     assert "datasets:\n- Single\n" in done.card.read_text()
     assert loaded.run(torch.randn(5, 3, 8, 6))[0].shape == (5, 2)
@@ -60,14 +62,14 @@ def test_a_data_set_of_the_users_own_with_one_test_image(tmp_path: Path) -> None
 def test_a_network_of_the_users_own_is_built_only_if_the_user_says_so(tmp_path: Path) -> None:
     network = models.factory("resnet8", 4, 3)()
     file = tmp_path / "w.safetensors"
-    writer(network, torch.randn(2, 3, 8, 8), "safetensors")(file, metadata("mine.py:make", 4, (3, 8, 8)))
-    with pytest.raises(InputError, match=r"code that is not in the file.*--model mine\.py:make"):
-        load(file)
+    make_writer(network, torch.randn(2, 3, 8, 8), "safetensors")(file, metadata("mine.py:make", 4, (3, 8, 8)))
+    with pytest.raises(InputError, match=r"code that is not in the file.*name it by `model`"):
+        open_exported(file)
     images = torch.randn(2, 3, 8, 8)
     with torch.no_grad():
-        torch.testing.assert_close(load(file, "resnet8").run(images)[0], network.eval()(images))
-    with pytest.raises(InputError, match="do not fit resnet14"):
-        load(file, "resnet14")
+        torch.testing.assert_close(open_exported(file, "resnet8").run(images)[0], network.eval()(images))
+    with pytest.raises(InputError, match="does not fit resnet14"):
+        open_exported(file, "resnet14")
 
 
 def test_tied_weights_keep_all_their_keys(tmp_path: Path) -> None:
@@ -75,7 +77,7 @@ def test_tied_weights_keep_all_their_keys(tmp_path: Path) -> None:
 
     network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     network[1].weight = network[0].weight
-    writer(network, torch.randn(2, 4), "safetensors")(tmp_path / "t", metadata("x", 4, (1, 2, 2)))
+    make_writer(network, torch.randn(2, 4), "safetensors")(tmp_path / "t", metadata("x", 4, (1, 2, 2)))
     other = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     other.load_state_dict(load_file(tmp_path / "t"), strict=True)
     torch.testing.assert_close(other[1].weight, network[0].weight)
@@ -92,11 +94,11 @@ def test_every_network_makes_the_round_trip(name: str, kind: str, tmp_path: Path
     shape = _shape(name)
     network = lived_in(models.factory(name, 7, 3)())
     about = metadata(name, 7, shape)
-    writer(network, torch.randn(2, *shape), kind)(tmp_path / "file", about)  # type: ignore[arg-type]
+    make_writer(network, torch.randn(2, *shape), kind)(tmp_path / "file", about)  # type: ignore[arg-type]
     generator = torch.Generator().manual_seed(2)
     sizes = (1, 3) if shape[1] > 32 else (1, 3, 64)
     images = [torch.randn(size, *shape, generator=generator) for size in sizes]
-    found = compare(network, load(tmp_path / "file"), images)
+    found = compare_outputs(network, open_exported(tmp_path / "file", trust=True), images)
     assert found["relative_difference"] <= found["tolerance"]
     assert found["label_agreement"] == 1.0
 
@@ -113,12 +115,12 @@ def test_every_ensemble_makes_the_round_trip(name: str, kind: str, tmp_path: Pat
     shape = _shape(name)
     make, example = models.factory(name, 7, 3), torch.randn(2, *shape)
     cut = default_cut(make(), example)
-    network = WithPeers(Ensemble(PCL(PeerNet(make, 3, cut, example)))).eval()
+    network = EnsembleWithPeers(Ensemble(PCL(PeerNet(make, 3, cut, example)))).eval()
     lived_in(network)
     told = {"method": "PCL", "options": {}, "peers": 3, "cut": cut}
-    put = writer(network, example, kind)  # type: ignore[arg-type]
+    put = make_writer(network, example, kind)  # type: ignore[arg-type]
     put(tmp_path / "file", metadata(name, 7, shape, ensemble=told))
-    found = compare(network, load(tmp_path / "file"), [torch.randn(3, *shape)])
+    found = compare_outputs(network, open_exported(tmp_path / "file", trust=True), [torch.randn(3, *shape)])
     assert found["relative_difference"] <= found["tolerance"] and found["label_agreement"] == 1.0
 
 
@@ -139,6 +141,6 @@ def test_peers_of_different_architectures_are_named(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = method.eval().logits(images)
     for name, model in (("peer1", "resnet8"), ("peer2", "resnet14"), ("ensemble", "resnet8,resnet14")):
-        loaded = load(export(run, predictor=name, output=tmp_path / name).file)
+        loaded = open_exported(export_run(run, predictor=name, output=tmp_path / name).file)
         assert loaded.metadata.model["name"] == model
         torch.testing.assert_close(loaded.run(images)[0], expected[name], atol=1e-4, rtol=1e-4)

@@ -18,11 +18,13 @@ from torch.utils.data import Dataset
 
 from coterie import models
 from coterie.data.folder import folder
-from coterie.data.images import decode
+from coterie.data.images import decode_image
 from coterie.data.wrapped import dataset
-from coterie.deploy import images
-from coterie.deploy.formats import load, writer
-from coterie.deploy.predict import disagreement, find, predict
+from coterie.deploy import pictures
+from coterie.deploy.export import export_run
+from coterie.deploy.exported import open_exported
+from coterie.deploy.formats import make_writer
+from coterie.deploy.predict import disagreement, list_pictures, predict_pictures
 from coterie.errors import InputError
 from coterie.runs.rebuild import restored
 from tests.helpers.common import coterie, printed, refused, shared_data
@@ -50,7 +52,7 @@ def test_a_folder_gets_the_probabilities_that_evaluate_sees(pcl_run: Path, shipp
     method.eval()
     with torch.no_grad():
         logits = method.logits(next(recipe.data.test_batches(20))[0])
-    t = load(shipped / "ensemble.onnx").metadata.temperature
+    t = open_exported(shipped / "ensemble.onnx").metadata.temperature
     p = (logits["ensemble"] / t).softmax(1)
     peers = torch.stack([logits[f"mean{j}"] for j in (1, 2, 3)]).div(t).softmax(-1)
     for i in range(20):
@@ -77,6 +79,19 @@ def test_table_csv_and_names_from_the_standard_input(shipped: Path, digits: Path
     assert list(rows[0]) == ["image", "label1", "probability1", "label2", "probability2"]
 
 
+def test_a_runs_own_student_predicts(pcl_run: Path, digits: Path, tmp_path: Path) -> None:
+    """It says of itself what an export does, but for scores, proof and date."""
+    files = pcl_run / "student.safetensors", tmp_path / "exported.safetensors"
+    export_run(pcl_run, output=files[1])
+    first, second = (printed("predict", file, digits, "--csv")[0] for file in files)
+    assert first == second and first.count("\n") == 21
+    student, exported = (open_exported(file).metadata for file in files)
+    exported.scores = exported.verified = {}
+    assert student.provenance == {"method": "PCL", "data": "digits", "epochs": 5, "seed": 0}
+    exported.provenance = student.provenance
+    assert student == exported
+
+
 def test_bad_pictures_are_counted_and_the_others_go_on(shipped: Path, digits: Path, tmp_path: Path) -> None:
     good = (digits / "even" / "00.png").read_bytes()
     (tmp_path / "a.png").write_bytes(good)
@@ -92,7 +107,7 @@ def test_bad_pictures_are_counted_and_the_others_go_on(shipped: Path, digits: Pa
     sentence = refused("predict", shipped / "student.safetensors", tmp_path / "b.jpg")
     assert sentence.endswith("b.jpg cannot be read as a picture: not an image.")
     with pytest.raises(InputError, match=r"none\.png cannot be read as a picture: no such file or directory\."):
-        images.decode(tmp_path / "none.png", 1)
+        pictures.decode_picture(tmp_path / "none.png", 1)
 
 
 def test_odd_names(shipped: Path, digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +135,7 @@ def test_a_folder_that_cannot_be_opened_is_told(digits: Path, monkeypatch: pytes
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", closed)
-    found = list(find([str(digits)]))
+    found = list(list_pictures([str(digits)]))
     assert len(found) == 11 and found[-1] == digits / "odd"
 
 
@@ -136,7 +151,7 @@ def test_a_huge_picture_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
         body = chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
         (tmp_path / "bomb.png").write_bytes(b"\x89PNG\r\n\x1a\n" + header + body)
         with pytest.raises(InputError, match="more than 89,478,485 pixels"):
-            images.decode(tmp_path / "bomb.png", 3)
+            pictures.decode_picture(tmp_path / "bomb.png", 3)
 
 
 def test_pictures_of_every_kind_look_alike(tmp_path: Path) -> None:
@@ -153,7 +168,7 @@ def test_pictures_of_every_kind_look_alike(tmp_path: Path) -> None:
     plain.save(tmp_path / "lossless.webp", lossless=True)
     for file in sorted(tmp_path.iterdir()):
         for channels in (1, 3):
-            found = np.asarray(images.decode(file, channels))
+            found = np.asarray(pictures.decode_picture(file, channels))
             expected = grey if channels == 1 else np.stack([grey] * 3, axis=-1)
             np.testing.assert_array_equal(found, expected, err_msg=file.name)
 
@@ -175,7 +190,7 @@ def test_the_camera_s_orientation_is_undone(orientation: int, tmp_path: Path) ->
     exif = Image.Exif()
     exif[0x0112] = orientation
     Image.fromarray(np.ascontiguousarray(stored)).save(tmp_path / "o.png", exif=exif)
-    np.testing.assert_array_equal(np.asarray(images.decode(tmp_path / "o.png", 1)), upright)
+    np.testing.assert_array_equal(np.asarray(pictures.decode_picture(tmp_path / "o.png", 1)), upright)
 
 
 def test_preparing_is_torchvisions_resize_crop_and_normalise(tmp_path: Path) -> None:
@@ -183,39 +198,39 @@ def test_preparing_is_torchvisions_resize_crop_and_normalise(tmp_path: Path) -> 
     rng = np.random.default_rng(1)
     picture = Image.fromarray(rng.integers(0, 256, (90, 130, 3), dtype=np.uint8))
     how = {"channels": 3, "size": [32, 24], "resize": 45, "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.25, 0.5]}
-    found = images.prepare(picture, how)
+    found = pictures.prepare_picture(picture, how)
     small = np.asarray(picture.resize((65, 45), Image.Resampling.BILINEAR), dtype=np.float64)
     centre = small[6 : 6 + 32, 20 : 20 + 24] / 255
     expected = ((centre - np.array(how["mean"])) / np.array(how["std"])).transpose(2, 0, 1)
     level = 1.01 / 255 / min(how["std"])  # Pillow's resizing and torch's differ by a grey level
     np.testing.assert_allclose(found.numpy(), expected, atol=level)
-    straight = images.prepare(picture, {**how, "resize": None})
+    straight = pictures.prepare_picture(picture, {**how, "resize": None})
     assert straight.shape == (3, 32, 24)
     squashed = np.asarray(picture.resize((24, 32), Image.Resampling.BILINEAR), dtype=np.float64) / 255
     np.testing.assert_allclose(straight[0].numpy(), (squashed[..., 0] - 0.5) / 0.2, atol=level)
     strip = Image.new("RGB", (1, 60_000))  # would grow to 45 x 2,700,000
-    assert images.prepare(strip, how).shape == (3, 32, 24)
+    assert pictures.prepare_picture(strip, how).shape == (3, 32, 24)
 
 
 def test_only_a_batch_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network = models.factory("resnet8", 4, 1)()
-    writer(network, torch.randn(2, 1, 8, 8), "safetensors")(tmp_path / "m", metadata("resnet8", 4, (1, 8, 8)))
-    loaded = load(tmp_path / "m")
+    make_writer(network, torch.randn(2, 1, 8, 8), "safetensors")(tmp_path / "m", metadata("resnet8", 4, (1, 8, 8)))
+    loaded = open_exported(tmp_path / "m")
     Image.new("L", (8, 8)).save(tmp_path / "a.png")
     opened = 0
-    original = images.load
+    original = pictures.load_picture
 
     def counting(file: Path, how: dict[str, object]) -> torch.Tensor:
         nonlocal opened
         opened += 1
         return original(file, how)
 
-    monkeypatch.setattr(images, "load", counting)
-    stream = predict(loaded, (str(tmp_path / "a.png") for _ in range(5000)), batch=10)
+    monkeypatch.setattr("coterie.deploy.predict.load_picture", counting)
+    stream = predict_pictures(loaded, (str(tmp_path / "a.png") for _ in range(5000)), batch=10)
     for _ in range(11):
         next(stream)
     assert opened == 20
-    assert find([str(tmp_path)]).__next__() == tmp_path / "a.png"
+    assert list_pictures([str(tmp_path)]).__next__() == tmp_path / "a.png"
 
 
 def test_disagreement() -> None:
@@ -238,14 +253,14 @@ def test_a_photograph_is_prepared_as_the_loader_does(tmp_path: Path) -> None:
     network = models.factory("resnet8", len(data.classes), 3)().eval()
     about = metadata("resnet8", len(data.classes), (3, 224, 224))
     about.input = data.preprocessing()
-    writer(network, torch.randn(2, 3, 224, 224), "safetensors")(tmp_path / "m.safetensors", about)
-    loaded = load(tmp_path / "m.safetensors")
-    pictures = [data.path("test", i) for i in range(data.test_size)]
+    make_writer(network, torch.randn(2, 3, 224, 224), "safetensors")(tmp_path / "m.safetensors", about)
+    loaded = open_exported(tmp_path / "m.safetensors")
+    files = [data.path("test", i) for i in range(data.test_size)]
     expected = torch.cat([batch for batch, _ in data.test_batches(64)])
-    assert len(pictures) >= 10 and len({decode(file).size for file in pictures}) >= 10
-    for file, tensor in zip(pictures, expected, strict=True):
-        assert torch.equal(images.load(file, loaded.metadata.input), tensor)
-    rows = list(predict(loaded, map(str, pictures), top=1, batch=4))
+    assert len(files) >= 10 and len({decode_image(file).size for file in files}) >= 10
+    for file, tensor in zip(files, expected, strict=True):
+        assert torch.equal(pictures.load_picture(file, loaded.metadata.input), tensor)
+    rows = list(predict_pictures(loaded, map(str, files), top=1, batch=4))
     with torch.no_grad():
         p = network(expected).softmax(1)
     assert [row.top[0][0] for row in rows] == [f"class {int(c)}" for c in p.argmax(1)]
@@ -254,9 +269,9 @@ def test_a_photograph_is_prepared_as_the_loader_does(tmp_path: Path) -> None:
 
 def test_small_images_come_back_as_they_were(digits: Path, shipped: Path, pcl_run: Path) -> None:
     data = restored(pcl_run)[0].data
-    expected, how = next(data.test_batches(20))[0], load(shipped / "student.onnx").metadata.input
-    for file in find([str(digits)]):
-        assert torch.equal(images.load(file, how), expected[int(file.stem)])
+    expected, how = next(data.test_batches(20))[0], open_exported(shipped / "student.onnx").metadata.input
+    for file in list_pictures([str(digits)]):
+        assert torch.equal(pictures.load_picture(file, how), expected[int(file.stem)])
 
 
 class Floats(Dataset[tuple[torch.Tensor, int]]):
@@ -291,6 +306,6 @@ def test_what_a_dataset_says_of_its_preparation(tmp_path: Path) -> None:
     about = metadata("resnet8", 2, (3, 8, 8))
     about.input = own.preprocessing()
     network = models.factory("resnet8", 2, 3)()
-    writer(network, torch.randn(2, 3, 8, 8), "safetensors")(tmp_path / "m", about)
+    make_writer(network, torch.randn(2, 3, 8, 8), "safetensors")(tmp_path / "m", about)
     with pytest.raises(InputError, match="cannot say how a picture becomes its input"):
-        next(predict(load(tmp_path / "m"), ["x.png"]))
+        next(predict_pictures(open_exported(tmp_path / "m"), ["x.png"]))

@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from coterie import models
-from coterie.deploy.formats import load, writer
-from coterie.deploy.predict import predict
+from coterie.deploy.exported import open_exported
+from coterie.deploy.formats import make_writer
+from coterie.deploy.predict import predict_pictures
 from coterie.errors import InputError
 from tests.helpers.common import refused
 from tests.helpers.deployables import SHAPE, Bomb, metadata
@@ -27,8 +28,8 @@ def test_a_pickle_disguised_as_weights(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(pickle.dumps(Bomb(marker)))
         torch.save({"weights": Bomb(marker)}, tmp_path / f"zip-{name}")
         for file in (tmp_path / name, tmp_path / f"zip-{name}"):
-            with pytest.raises(InputError, match=r"pickle|could run code|not an exported program"):
-                load(file)
+            with pytest.raises(InputError, match=r"is a pickle|can run code"):
+                open_exported(file)
     assert "is a pickle" in refused("predict", tmp_path / "a.safetensors", tmp_path)
     assert not marker.exists()
     pickle.loads((tmp_path / "a.safetensors").read_bytes())
@@ -42,17 +43,17 @@ def test_truncated_and_damaged_files(good: dict[str, Path], kind: str, tmp_path:
         file = tmp_path / f"{i}.{kind}"
         file.write_bytes(data[:length])
         with pytest.raises(InputError) as caught:
-            load(file)
+            open_exported(file, trust=True)
         assert str(file) in str(caught.value)
     (tmp_path / "text").write_text("hello, I am a model " * 20)
     with pytest.raises(InputError, match="no safetensors, onnx or pt2 file"):
-        load(tmp_path / "text")
+        open_exported(tmp_path / "text")
 
 
 def test_a_header_that_promises_too_much(tmp_path: Path) -> None:
     (tmp_path / "h").write_bytes(struct.pack("<Q", 2**60) + b"{" + b" " * 100)
     with pytest.raises(InputError, match="damaged"):
-        load(tmp_path / "h")
+        open_exported(tmp_path / "h")
 
 
 WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -83,10 +84,10 @@ def test_wrong_metadata(good: dict[str, Path], what: str, tmp_path: Path) -> Non
     file = tmp_path / "w.safetensors"
     save_file(load_file(good["safetensors"]), file, {"coterie": json.dumps(about)})
     with pytest.raises(InputError, match=rf"metadata of .* is damaged \(.*{what.strip()}"):
-        load(file)
+        open_exported(file)
     save_file(load_file(good["safetensors"]), file)
-    with pytest.raises(InputError, match="was not written by `coterie export`"):
-        load(file)
+    with pytest.raises(InputError, match="was not written by `coterie train` or `coterie export`"):
+        open_exported(file)
 
 
 def test_metadata_that_does_not_fit_the_network(good: dict[str, Path], tmp_path: Path) -> None:
@@ -106,7 +107,7 @@ def test_metadata_that_does_not_fit_the_network(good: dict[str, Path], tmp_path:
         changed.metadata_props[0].value = json.dumps(about)
         onnx.save(changed, tmp_path / "m.onnx")
         with pytest.raises(InputError, match=sentence):
-            list(predict(load(tmp_path / "m.onnx"), [str(tmp_path / "a.png")]))
+            list(predict_pictures(open_exported(tmp_path / "m.onnx"), [str(tmp_path / "a.png")]))
 
 
 def test_a_graph_that_gives_nonsense(tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_a_graph_that_gives_nonsense(tmp_path: Path) -> None:
         model.metadata_props.add(key="coterie", value=metadata("resnet8", 4, SHAPE).to_json())
         content = model.SerializeToString().replace(b"class 0", text or b"class 0")
         (tmp_path / "m.onnx").write_bytes(content)
-        list(predict(load(tmp_path / "m.onnx"), [str(tmp_path / "a.png")] * 2))
+        list(predict_pictures(open_exported(tmp_path / "m.onnx"), [str(tmp_path / "a.png")] * 2))
 
     good = {"logits": ((2, 4), 1.0)}
     predicted(good)
@@ -148,7 +149,7 @@ def test_a_graph_that_gives_nonsense(tmp_path: Path) -> None:
 def test_names_in_a_file_do_not_command_the_terminal(tmp_path: Path) -> None:
     network = models.factory("resnet8", 4, 1)()
     about = metadata("evil\x1b[31m\n.py:make", 4, SHAPE)
-    writer(network, torch.randn(2, *SHAPE), "safetensors")(tmp_path / "m", about)
+    make_writer(network, torch.randn(2, *SHAPE), "safetensors")(tmp_path / "m", about)
     assert "holds the weights of 'evil?[31m?.py:make'" in refused("predict", tmp_path / "m", tmp_path)
 
 
@@ -159,7 +160,7 @@ def test_onnx_weights_in_other_files_are_not_read(good: dict[str, Path], tmp_pat
     onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="secret.bin", size_threshold=0)
     assert (tmp_path / "secret.bin").exists()
     with pytest.raises(InputError, match="no safetensors, onnx or pt2 file, or it is damaged"):
-        load(tmp_path / "m.onnx")
+        open_exported(tmp_path / "m.onnx")
 
 
 @pytest.mark.parametrize("name", ["os:system", "evil.py:make", "builtins.exec", "timm:hf-hub:someone/evil"])
@@ -169,14 +170,14 @@ def test_a_model_named_by_a_stranger_is_not_imported(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil.py").write_text("open('ran', 'w')\ndef make(**k): ...")
     network = models.factory("resnet8", 4, 1)()
-    writer(network, torch.randn(2, *SHAPE), "safetensors")(tmp_path / "m", metadata(name, 4, SHAPE))
+    make_writer(network, torch.randn(2, *SHAPE), "safetensors")(tmp_path / "m", metadata(name, 4, SHAPE))
     with pytest.raises(InputError, match=r"code that is not in the file|There is no|no module|not found"):
-        load(tmp_path / "m")
+        open_exported(tmp_path / "m")
     ensemble = {"method": "evil.Method", "options": {}, "peers": 2, "cut": None}
     about = metadata("resnet8", 4, SHAPE, ensemble=ensemble)
-    writer(network, torch.randn(2, *SHAPE), "safetensors")(tmp_path / "e", about)
+    make_writer(network, torch.randn(2, *SHAPE), "safetensors")(tmp_path / "e", about)
     with pytest.raises(InputError, match=r"method 'evil\.Method', which is not one of Coterie's"):
-        load(tmp_path / "e")
+        open_exported(tmp_path / "e")
     assert not (tmp_path / "ran").exists()
 
 
@@ -192,10 +193,10 @@ def test_a_file_fetches_and_reads_no_other_weights(name: str, options: dict[str,
     network = models.factory(name, 1000, 3)()
     about = metadata(name, 1000, (3, 32, 32))
     about.model["options"] = options
-    writer(network, torch.randn(2, 3, 32, 32), "safetensors")(tmp_path / "m", about)
+    make_writer(network, torch.randn(2, 3, 32, 32), "safetensors")(tmp_path / "m", about)
     images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
-        assert torch.equal(load(tmp_path / "m").run(images)[0], network.eval()(images))
+        assert torch.equal(open_exported(tmp_path / "m").run(images)[0], network.eval()(images))
 
 
 def test_options_of_an_ensemble_import_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +208,7 @@ def test_options_of_an_ensemble_import_nothing(tmp_path: Path, monkeypatch: pyte
         about = metadata(
             "resnet8", 4, SHAPE, ensemble={"method": "KD", "options": options, "peers": 1, "cut": None}
         )
-        writer(network, torch.randn(2, *SHAPE), "safetensors")(tmp_path / "m", about)
-        with pytest.raises(InputError, match=r"do not fit resnet8|cannot be made: .* argument 'a'"):
-            load(tmp_path / "m")
+        make_writer(network, torch.randn(2, *SHAPE), "safetensors")(tmp_path / "m", about)
+        with pytest.raises(InputError, match=r"does not fit resnet8|cannot be made: .* argument 'a'"):
+            open_exported(tmp_path / "m")
     assert not (tmp_path / "ran").exists()

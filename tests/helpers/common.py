@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import importlib
 import io
 import os
 import subprocess
@@ -81,12 +81,10 @@ def refused(*arguments: object, cwd: Path | None = None) -> str:
 
 def script(name: str) -> ModuleType:
     """A script of benchmarks/ as a module."""
-    file = Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    folder = str(Path(__file__).parents[2] / "benchmarks")
+    if folder not in sys.path:
+        sys.path.append(folder)  # as where `python benchmarks/NAME.py` finds the others
+    return importlib.import_module(name)
 
 
 def picture(seed: int = 0, size: tuple[int, int] = (40, 30)) -> Image.Image:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from coterie.deploy.metadata import Metadata
+from coterie.models.metadata import Metadata
 
 SHAPE = (1, 8, 8)
 

@@ -16,12 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import coterie
 from coterie.bench.noise import Noise
-from coterie.data.base import normalise
+from coterie.data.batch import normalise
+from coterie.data.sampler import Piece
 from coterie.methods import Method, available
 from coterie.metrics.evaluate import evaluate
 from coterie.models import factory
 from coterie.peers.net import PeerNet
-from coterie.training.distributed import Piece
 from coterie.training.meters import LossMeter
 
 M = 3
@@ -143,9 +143,11 @@ def test_views_reach_a_gpu_through_pinned_memory(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: pinned.append(self.data_ptr()) or self)
     monkeypatch.setattr(torch.Tensor, "to", to)
     next(data.stream([np.arange(4)], 2, 0, 0, "cuda"))
-    assert len(pinned) == 3 and sent == [(place, "cuda", True) for place in pinned]
+    assert len(pinned) == 2 and sent == [
+        (place, "cuda", True) for place in pinned
+    ]  # all views at once, and labels
     next(data.stream([np.arange(4)], 2, 0, 0, "cpu"))
-    assert len(pinned) == 3 and [device for _, device, _ in sent[3:]] == ["cpu"] * 3
+    assert len(pinned) == 2 and [device for _, device, _ in sent[2:]] == ["cpu"] * 2
 
 
 def test_normalising_a_batch_sends_no_numbers_to_the_device() -> None:

@@ -95,8 +95,8 @@ def test_peers_with_different_classes() -> None:
         ({"method": "DML", "peers": "resnet8,resnet41"}, "There is no model 'resnet41'; did you mean"),
         ({"method": "DML", "peers": "resnet8"}, "DML needs at least 2 peers, not 1"),
         ({"method": "ONE", "peers": 1}, "ONE needs at least 2 peers, not 1"),
-        ({"method": "DML", "peers": 0}, "--peers must be at least 1"),
-        ({"method": "DML", "method.temperature": 0}, "--method.temperature must be greater than 0, not 0"),
+        ({"method": "DML", "peers": 0}, "`peers` must be at least 1"),
+        ({"method": "DML", "method.temperature": 0}, "`method.temperature` must be greater than 0, not 0"),
     ],
 )
 def test_recipes_that_make_no_sense(options: dict[str, object], sentence: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import coterie
 from coterie import models
@@ -66,9 +66,13 @@ def test_a_run_is_evaluated_without_its_teacher(run: Path, tmp_path: Path) -> No
 
 def test_a_file_of_weights(run: Path) -> None:
     file = run / "student.safetensors"
-    method = kd(file, teacher_model="resnet14").build()
-    method.prepare()
-    assert method._teacher.network is not None
+    teachers = []
+    for options in ({}, {"teacher_model": "resnet14"}):  # the file says which network it is
+        method = kd(file, **options).build()
+        method.prepare()
+        teachers.append(method._teacher.network)
+    images = torch.randn(2, *method.net.input_shape)
+    assert torch.equal(teachers[0](images), teachers[1](images))
 
 
 def test_a_teacher_whose_weights_depend_on_the_image_size(tmp_path: Path) -> None:
@@ -111,8 +115,11 @@ def refusal(teacher: Path, **options: object) -> str:
 
 
 def test_bad_teachers(run: Path, tmp_path: Path) -> None:
-    assert "name the network" in refusal(run / "student.safetensors")
-    assert "not those of resnet8" in refusal(run / "student.safetensors", teacher_model="resnet8")
+    alone = tmp_path / "alone.safetensors"
+    save_file(load_file(run / "student.safetensors"), alone)
+    assert "holds weights alone: name the network" in refusal(alone)
+    assert "does not fit resnet8: the network does not have" in refusal(alone, teacher_model="resnet8")
+    assert "does not fit resnet8" in refusal(run / "student.safetensors", teacher_model="resnet8")
     assert "is not a run directory" in refusal(tmp_path)
     assert "no run directory or weights file" in refusal(tmp_path / "nothing")
     junk = tmp_path / "junk.safetensors"
@@ -128,10 +135,10 @@ def test_a_teacher_with_other_classes(tmp_path: Path) -> None:
     channels.load()
     save_file(models.factory("resnet14", 100, channels.shape[0])().state_dict(), file)
     message = refusal(file, teacher_model="resnet14")
-    assert message.endswith("knows 100 classes, but here there are 10.")
+    assert message.endswith("has 100 classes, but the data has 10.")
     colour = tmp_path / "other.safetensors"
     save_file(models.factory("resnet14", 10, channels.shape[0] + 1)().state_dict(), colour)
-    assert "stem.0.weight has the shape" in refusal(colour, teacher_model="resnet14")
+    assert "does not fit resnet14: stem.0.weight is" in refusal(colour, teacher_model="resnet14")
     with pytest.raises(InputError, match="The teacher knows 7 classes, the student 5"):
         coterie.KD(PeerNet(TinyNet, 1), TinyNet(classes=7)).prepare()
 
@@ -147,6 +154,16 @@ def test_a_teacher_is_made_for_the_size_of_the_images(tmp_path: Path) -> None:
     out = tmp_path / "teacher"
     train(from_options({**SMALL, "method": "Baseline", "model": f"{tmp_path}/own.py:sized"}), out)
     kd(out).build().prepare()
+    assert "code that is not in the file" in refusal(out / "student.safetensors")
+    kd(out / "student.safetensors", teacher_model=f"{tmp_path}/own.py:sized").build().prepare()
+
+
+def test_a_teacher_of_peers_of_different_architectures(tmp_path: Path) -> None:
+    """The first peer is deployed, whatever `model` is by default."""
+    train(from_options({**SMALL, "method": "DML", "peers": "resnet14,resnet8"}), tmp_path / "teacher")
+    method = kd(tmp_path / "teacher").build()
+    method.prepare()
+    assert len(method._teacher.network.stage1) == 2
 
 
 def test_a_bad_teacher_is_refused_before_anything_is_written(tmp_path: Path) -> None:

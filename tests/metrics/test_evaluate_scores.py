@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 import coterie
 from coterie.data.digits import digits
-from coterie.deploy.latency import side_by_side
+from coterie.deploy.latency import measure_costs
 from coterie.errors import InputError
 from coterie.metrics.calibration import halves, temperature
 from coterie.metrics.evaluate import Scores, evaluate
@@ -152,7 +152,7 @@ def test_another_set_must_have_the_same_classes_and_shape(pcl_run: Path) -> None
 @pytest.mark.slow
 def test_the_student_costs_what_the_plain_network_costs(pcl_run: Path) -> None:
     recipe, method, _ = restored(pcl_run)
-    found = side_by_side(recipe, method, seconds=0.02)
+    found = measure_costs(recipe, method, seconds=0.02)
     plain, student, ensemble = found["plain"], found["student"], found["ensemble"]
     for key in ("parameters", "macs", "bytes"):
         assert student[key] == plain[key] < ensemble[key] < 3 * plain[key]

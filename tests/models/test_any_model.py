@@ -184,7 +184,7 @@ def test_pretrained_without_a_hub_is_one_clear_sentence(monkeypatch: pytest.Monk
 
 def test_what_needs_no_starting_weights_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
     from coterie.config.options import from_options
-    from coterie.deploy.latency import side_by_side
+    from coterie.deploy.latency import measure_costs
     from coterie.experiments.estimate import measure
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -193,7 +193,7 @@ def test_what_needs_no_starting_weights_asks_for_none(monkeypatch: pytest.Monkey
     recipe = from_options({**options, "method": "Baseline", "epochs": 1})
     assert measure(recipe, 1).step > 0
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # no onnx: torch says it as well
-    costs = side_by_side(recipe, recipe.build(fresh=False), seconds=0.01)
+    costs = measure_costs(recipe, recipe.build(fresh=False), seconds=0.01)
     assert costs["plain"]["parameters"] == costs["student"]["parameters"]
     assert "test_resnet" in printed("cuts", "timm:test_resnet", "--model_options.pretrained", "true", "--json")[0]
     with pytest.raises(InputError, match="could not be had"):

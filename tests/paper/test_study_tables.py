@@ -15,7 +15,8 @@ from coterie.paper.render import END
 from coterie.paper.reproduce import Reproduction
 from coterie.paper.sections import of_the_study
 from coterie.paper.study import PRIMARY, Study
-from coterie.report import formats, page
+from coterie.report import page
+from coterie.report.table import to_latex
 from tests.helpers.common import refused
 from tests.helpers.study import ERRORS, shown, write_study_run
 from tests.metrics.test_seeds import holm_by_definition, scipys_p
@@ -185,4 +186,4 @@ def test_the_report_has_the_same_tables(toy: Study, out: Path, tmp_path: Path) -
     page.write([out], tmp_path / "page.html", paper=[section])
     html = (tmp_path / "page.html").read_text()
     assert "The study" in html and "KDCL + CutMix wins" in html and "Seeds measure this test set" in html
-    assert "KDCL + CutMix wins" in formats.latex(section.tables[1])
+    assert "KDCL + CutMix wins" in to_latex(section.tables[1])

@@ -166,15 +166,15 @@ def test_averaged_weights_are_evaluated_where_they_are_kept() -> None:
 def test_bench_cuts_and_jobs_say_what_the_method_says(monkeypatch: pytest.MonkeyPatch) -> None:
     methods = available()
     third = Cut("stage3", 0, 0, shared_macs=2, peer_macs=1, positions=64)
-    for row, (name, options) in subjects.ROWS.items():
+    for row, (name, options) in subjects.SUBJECTS.items():
         expected = methods[name].step_cost(4, 1 / 3, options)
-        assert subjects.theory(row, third, 4) == pytest.approx(expected)
+        assert subjects.stated_cost(row, third, 4) == pytest.approx(expected)
         flags = {f"method.{key}": value for key, value in options.items()}
         assert cost(Job({"method": name, "peers": 4, **flags}, 0)) == pytest.approx(expected)
     for cls in methods.values():
         monkeypatch.setattr(cls, "step_cost", classmethod(lambda cls, *_: 7.0))
     assert set(training_costs(0.5, 3).values()) == {7.0}
-    assert {subjects.theory(row, third, 3) for row in subjects.ROWS} == {7.0}
+    assert {subjects.stated_cost(row, third, 3) for row in subjects.SUBJECTS} == {7.0}
     assert {cost(Job({"method": name}, 0)) for name in methods} == {7.0}
 
 

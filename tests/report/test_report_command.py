@@ -58,14 +58,13 @@ def test_text_markdown_csv_and_latex_hold_the_same_numbers(
 
 
 def test_latex_and_markdown_escape_names() -> None:
-    from coterie.report.content import Cell, Table
-    from coterie.report.formats import latex, markdown
+    from coterie.report.table import Cell, Table, to_latex, to_markdown
 
     table = Table("t", ["a|b_c"], [[Cell(r"50 % of $x_1$ & {<b>} \ ~ ^ # | *", None, True)]])
-    assert r"\textbf{50 \% of \$x\_1\$ \& \{$<$b$>$\} \textbackslash{} \textasciitilde{} " in latex(table)
-    row = latex(Table("t", ["a"], [[Cell("[x]")], [Cell("*")]]))
+    assert r"\textbf{50 \% of \$x\_1\$ \& \{$<$b$>$\} \textbackslash{} \textasciitilde{} " in to_latex(table)
+    row = to_latex(Table("t", ["a"], [[Cell("[x]")], [Cell("*")]]))
     assert "\n[" not in row and "\n*" not in row  # after \\\\ these would be its options
-    assert r"a\|b\_c" in markdown(table) and "&lt;b>" in markdown(table) and r"\| \*" in markdown(table)
+    assert r"a\|b\_c" in to_markdown(table) and "&lt;b>" in to_markdown(table) and r"\| \*" in to_markdown(table)
 
 
 def test_watch_follows_a_run_until_interrupted(copied: Path, tmp_path: Path) -> None:

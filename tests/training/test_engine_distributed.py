@@ -273,7 +273,7 @@ def test_synchronised_batch_norm_keeps_what_else_a_layer_does() -> None:
 
     with pytest.raises(InputError, match="cannot know what Scaled does beside batch-norm: leave it out"):
         synchronise_batch_norm(Scaled(2), torch.device("cuda"))
-    with pytest.raises(InputError, match="leave out --accumulate"):
+    with pytest.raises(InputError, match="leave out `accumulate`"):
         recipe(model="resnet8", sync_batch_norm=True, accumulate=2)
 
 

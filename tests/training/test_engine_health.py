@@ -22,12 +22,11 @@ from PIL import Image
 from torch import Tensor
 
 from coterie.config.schedule import Cosine, Rates, rate
-from coterie.data.rng import order
+from coterie.data.sampler import Piece, epoch_order
 from coterie.errors import Failure, InputError
 from coterie.methods import Method
 from coterie.methods.pcl import PCL
 from coterie.runs.directory import Run
-from coterie.training.distributed import Piece
 from coterie.training.loop import train
 from coterie.training.meters import LossMeter, memory
 from coterie.training.precision import Precision
@@ -136,7 +135,7 @@ def test_a_loss_that_is_no_number(tmp_path: Path, whole: Path, monkeypatch: pyte
         patch.setattr(PCL, "forward", forward)
         with pytest.raises(Failure) as failure:
             train(recipe(), tmp_path / "out")
-    images = ", ".join(map(str, order(0, 1, 50)[:16]))
+    images = ", ".join(map(str, epoch_order(0, 1, 50)[:16]))
     assert f"at step 4: ce_ensemble (learning rate 0.1, training images {images})" in str(failure.value)
     assert torch.load(tmp_path / "out/checkpoint.pt", weights_only=True)["step"] == 4
     train(recipe(), tmp_path / "out")
@@ -363,9 +362,9 @@ def test_optimisers_and_schedules() -> None:
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--checkpoint-every is a time such as"):
         recipe(checkpoint_every="soon")
-    with pytest.raises(InputError, match="--accumulate must be at least 1"):
+    with pytest.raises(InputError, match="`accumulate` must be at least 1"):
         recipe(accumulate=0)
-    with pytest.raises(InputError, match="--clip-norm must be greater than 0"):
+    with pytest.raises(InputError, match="`clip_norm` must be greater than 0"):
         recipe(clip_norm=0.0)
     with pytest.raises(InputError, match="--warmup belongs to"):
         schedule = {"class_path": "torch.optim.lr_scheduler.ExponentialLR", "init_args": {"gamma": 0.9}}

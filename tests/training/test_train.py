@@ -19,8 +19,9 @@ from safetensors.torch import load_file
 import coterie
 from coterie.config.options import from_options, parser
 from coterie.config.parsing import parse
-from coterie.config.recipe import Recipe, batches
+from coterie.config.recipe import Recipe
 from coterie.config.schedule import Cosine, Steps, rate
+from coterie.data.sampler import batch_slices
 from coterie.errors import InputError
 from coterie.metrics.evaluate import evaluate
 from coterie.models import factory
@@ -69,11 +70,11 @@ def test_an_epoch_keeps_every_image_and_leaves_none_alone() -> None:
         (1, 1, [1]),
         (3, 1, [1, 1, 1]),
     ]:
-        parts = batches(size, batch)
+        parts = batch_slices(size, batch)
         if batch > 1:
             assert [p.stop - p.start for p in parts] == expected
         assert [i for p in parts for i in range(size)[p]] == list(range(size))
-    assert len(batches(50000, 128)) == 391  # the paper's 117,300 steps in 300 epochs
+    assert len(batch_slices(50000, 128)) == 391  # the paper's 117,300 steps in 300 epochs
 
 
 def test_ramp_up_and_horizon_follow_the_length_of_the_training_unless_given() -> None:
@@ -90,7 +91,7 @@ def test_ramp_up_and_horizon_follow_the_length_of_the_training_unless_given() ->
     mutual = {"class_path": "PCL", "init_args": {"peer_teacher": "mutual", "beta": 0.5}}
     assert recipe(method=mutual, ema=True).build().mean.beta == 0.5  # also where only --ema keeps averages
     paper = from_options({})  # the defaults are the paper's protocol, at CIFAR's 50,000 images
-    steps = paper.epochs * len(batches(50000, paper.batch))
+    steps = paper.epochs * len(batch_slices(50000, paper.batch))
     assert steps == 117300 and 1 - 1 / (paper.ema_horizon * steps) == pytest.approx(0.999)
 
 

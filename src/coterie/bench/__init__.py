@@ -1,1 +1,1 @@
-"""`coterie bench`: what a step costs on this machine, beside what it should cost. Speeds are ratios of one run."""
+"""Measure what a step costs; speeds are ratios of one run."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..data.base import Indices
 from ..data.in_memory import InMemory, Pixels
+from ..data.sampler import Indices
 
 
 class Noise(InMemory):

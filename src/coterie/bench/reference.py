@@ -1,87 +1,70 @@
-"""Section `reference`: PCL end to end, data included, against the step as people write it today."""
+"""Section `reference`: PCL end to end, data included, beside the loop that is usually written by hand."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from ..data.rng import order
-from ..training.distributed import World
-from ..training.meters import LossMeter
-from . import usual
+from ..data.sampler import epoch_order
+from ..report.table import Table, number, text
+from .naive_pcl import WORKERS, build_naive_epoch
 from .noise import Noise
-from .processes import in_subprocess
-from .size import Size
-from .subjects import EPOCH, device, made, optimiser_step
-from .timing import Run, in_turns
+from .subjects import EPOCH, BenchSize, build_method, build_step, default_device
+from .timing import Call, in_subprocess, quartiles_cell, time_in_turns
 
 
-def measure(size: Size) -> dict[str, Any]:
-    """Both in processes of their own, as the allocator is set for a whole process; they never run together."""
-    images = size.steps * size.batch
-    with ExitStack() as stack:
-        theirs = stack.enter_context(in_subprocess(partial(usual.turns, size)))
-        ours = stack.enter_context(in_subprocess(partial(turns, size)))
-        step = in_turns(theirs, {"ours": ours}, size.rounds)["ours"]
-    with ExitStack() as stack:
-        theirs = stack.enter_context(in_subprocess(partial(usual_views, size)))
-        ours = stack.enter_context(in_subprocess(partial(views, size)))
-        data = in_turns(theirs, {"ours": ours}, size.rounds)["ours"]
+def measure_reference(size: BenchSize) -> dict[str, Any]:
     return {
         "images": "random, in CIFAR's shape",
-        "workers": usual.WORKERS,
+        "workers": WORKERS,
         "steps_of_a_turn": size.steps,
-        "training": _speed(step.plain(), images),
-        "data": _speed(data.plain(), images),
+        "training": _compare_speed(size, train=True),
+        "data": _compare_speed(size, train=False),
     }
 
 
-def _speed(times: dict[str, Any], images: int) -> dict[str, Any]:
-    """Images per second of both, and how many times as fast ours is."""
-    ours = images / times["seconds"]
+def _compare_speed(size: BenchSize, train: bool) -> dict[str, Any]:
+    """Time both in processes of their own, as the allocator is set for a whole process; they never overlap."""
+    naive, ours = partial(build_naive_epoch, size, train), partial(build_epoch, size, train)
+    with in_subprocess(naive) as naive_epoch, in_subprocess(ours) as epoch:
+        times = time_in_turns(naive_epoch, {"ours": epoch}, size.rounds)["ours"]
+    images_per_second = size.steps * size.batch / times["seconds"]
     low, high = times["quartiles"]
     return {
         "speed_up": 1 / times["ratio"],
         "quartiles": [1 / high, 1 / low],
-        "images_per_second": ours,
-        "reference_images_per_second": ours * times["ratio"],
+        "images_per_second": images_per_second,
+        "reference_images_per_second": images_per_second * times["ratio"],
         "turns": times["turns"],
     }
 
 
-def turns(size: Size) -> Run:
-    """A turn of our training as the engine does it: the steps of one short epoch."""
-    images, where = size.steps * size.batch, device()
-    data, method = Noise(images), made("PCL", size)
-    data.load()
-    optimise, world, watch = optimiser_step(method), World(where), LossMeter(where)
-
-    def turn() -> None:
-        mixed = order(0, EPOCH, images)
-        batches = [mixed[start : start + size.batch] for start in range(0, images, size.batch)]
-        pieces = [piece for batch in batches for piece in world.pieces(batch)]
-        stream = data.stream([piece.images for piece in pieces], size.peers, 0, EPOCH, where)
-        for step, piece in enumerate(pieces):
-            world.seed(0, step)
-            seen, labels = next(stream)
-            watch.add(optimise(seen, labels, EPOCH), piece, step, 0.1)
-
-    return turn
-
-
-def views(size: Size) -> Run:
-    """A turn of our data alone."""
-    images = size.steps * size.batch
+def build_epoch(size: BenchSize, train: bool) -> Call:
+    """Build a call that loads the views of one short epoch, and trains on them if asked."""
+    images, device = size.steps * size.batch, default_device()
     data = Noise(images)
     data.load()
-    batches = list(np.arange(images).reshape(-1, size.batch))
-    return lambda: sum(len(labels) for _, labels in data.stream(batches, size.peers, 0, 0))
+    step = build_step(build_method("PCL", size)) if train else None
+
+    def epoch() -> None:
+        batches = list(epoch_order(0, EPOCH, images).reshape(-1, size.batch))
+        for views, labels in data.stream(batches, size.peers, 0, EPOCH, device):
+            if step is not None:
+                step(views, labels, EPOCH)
+
+    return epoch
 
 
-def usual_views(size: Size) -> Run:
-    """The same by the usual way."""
-    loader = usual.loader(size, size.steps * size.batch)
-    return lambda: sum(len(labels) for _, labels in loader)
+def reference_tables(section: dict[str, Any]) -> list[Table]:
+    rows = [
+        [
+            text(name),
+            number(section[key]["speed_up"], "{:.2f}"),
+            quartiles_cell(*section[key]["quartiles"]),
+            number(section[key]["images_per_second"]),
+            number(section[key]["reference_images_per_second"]),
+        ]
+        for name, key in (("training, data included", "training"), ("data alone", "data"))
+    ]
+    columns = ["", "ours / reference", "quartiles", "ours, images per second", "reference"]
+    return [Table("PCL beside the loop as it is usually written", columns, rows)]

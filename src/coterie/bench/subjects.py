@@ -1,9 +1,9 @@
-"""What is measured: each method with its network and optimiser as the engine makes them, and one step of it."""
+"""What is measured: each method with its network and optimiser as training builds them, and one step of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,9 +19,8 @@ from ..peers.net import PeerNet
 from ..training.memory import keep_freed_memory
 from ..training.precision import Precision
 from ..training.step import Step
-from .size import Size
 
-ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+SUBJECTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in available()},
     "PCL w/o InAu": ("PCL", {"input_augmentation": False}),
 }
@@ -30,72 +29,79 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
 EPOCH = 80  # the ramp-up has ended: every term counts
 
 
-def device() -> torch.device:
-    """Where a training would run by default."""
+@dataclass(frozen=True)
+class BenchSize:
+    """Network, batch and number of rounds; `steps` is the length of a turn that includes data."""
+
+    model: str
+    batch: int
+    rounds: int
+    steps: int
+    peers: int = 3
+    classes: int = 100
+    shape: tuple[int, int, int] = (3, 32, 32)
+
+    def make_network(self) -> nn.Module:
+        return models.factory(self.model, self.classes, self.shape[0])()
+
+
+FULL = BenchSize("resnet32", batch=128, rounds=9, steps=4)
+QUICK = BenchSize("resnet8", batch=32, rounds=3, steps=3)
+
+
+def default_device() -> torch.device:
     return Recipe().torch_device()
 
 
-def made(
-    row: str,
-    size: Size,
+def build_method(
+    subject: str,
+    size: BenchSize,
     peers: int | None = None,
     make: Callable[[], nn.Module] | None = None,
-    recompute: bool = False,
+    checkpoint_activations: bool = False,
 ) -> Method:
-    """A row's method, ready to train, in a process set up as the engine does.
+    """Build a subject's method ready to train, in a process set up as training does.
 
-    With another number of peers or another network if these are given.
+    `peers` and `make` replace the number of peers and the network of the size.
     """
     keep_freed_memory()
-    name, options = ROWS[row]
+    name, options = SUBJECTS[subject]
     cls: Any = available()[name]
-    make = make or models.factory(size.model, size.classes, size.shape[0])
-    cut = make().default_cut if cls.trains == "branches" else None
+    make = make or size.make_network
+    cut: Any = make().default_cut if cls.trains == "branches" else None
     count = 1 if cls.trains == "one network" else peers or size.peers
-    example = torch.zeros(2, *size.shape)
-    net = PeerNet(make, count, cut, example, checkpoint_activations=recompute)  # type: ignore[arg-type]
+    net = PeerNet(make, count, cut, torch.zeros(2, *size.shape), checkpoint_activations=checkpoint_activations)
     method: Method = cls(net, **options, **({"teacher": make()} if name == "KD" else {}))
-    channels_last(method.to(device()), net.peers, size.shape)
+    channels_last(method.to(default_device()), net.peers, size.shape)
     method.prepare()
     return method.train()
 
 
-@cache
-def recipe() -> Recipe:
-    """The default one: its optimiser is what trains here."""
-    return from_options({})
+def build_step(method: Method) -> Step:
+    """Build the training step of a method, with the default optimiser and precision."""
+    return Step(method, from_options({}).build_optimizer(method), Precision(default_device()))
 
 
-def optimiser_step(method: Method) -> Step:
-    """The engine's step of a method, with the default optimiser and precision."""
-    return Step(method, recipe().build_optimizer(method), Precision(device()))
+def repeat_step(step: Step, size: BenchSize) -> Callable[[], dict[str, Tensor]]:
+    """Return a call that takes this step on always the same batch."""
+    views, labels = random_batch(step.method.views, size)
+    return lambda: step(views, labels, EPOCH)
 
 
-class Stepper:
-    """One step of a method on a batch that is already augmented."""
-
-    def __init__(self, method: Method, batch: int, size: Size) -> None:
-        self.step = optimiser_step(method)
-        self.views, self.labels = inputs(method.views, batch, size)
-
-    def __call__(self) -> dict[str, Tensor]:
-        return self.step(self.views, self.labels, EPOCH)
+def random_batch(views: int, size: BenchSize) -> tuple[list[Tensor], Tensor]:
+    """Return random views and labels in the layout of a data set's."""
+    device = default_device()
+    images = [torch.randn(size.batch, *size.shape, device=device) for _ in range(views)]
+    return images, torch.randint(size.classes, (size.batch,), device=device)
 
 
-def inputs(views: int, batch: int, size: Size) -> tuple[list[Tensor], Tensor]:
-    """Views and labels as a data set gives them."""
-    where = device()
-    made = [torch.randn(batch, *size.shape, device=where) for _ in range(views)]
-    return made, torch.randint(size.classes, (batch,), device=where)
-
-
-def theory(row: str, cut: Cut, peers: int) -> float:
-    """What a step should cost in steps of the plain network, by multiply-adds: a backward pass is two forwards."""
-    name, options = ROWS[row]
+def stated_cost(subject: str, cut: Cut, peers: int) -> float:
+    """Return a step's cost in plain steps as the method states it, by multiply-adds."""
+    name, options = SUBJECTS[subject]
     return available()[name].step_cost(peers, cut.share, options)
 
 
-def cut_of(size: Size) -> Cut:
-    """The network's default cut, and how the work divides there."""
-    network: Any = models.factory(size.model, size.classes, size.shape[0])()
+def default_cut_of(size: BenchSize) -> Cut:
+    """Return the network's default cut, and how the work divides there."""
+    network: Any = size.make_network()
     return next(c for c in list_cuts(network, torch.zeros(2, *size.shape)) if c.name == network.default_cut)

@@ -1,85 +1,113 @@
-"""Seconds as ratios: subjects take turns with a reference, so that a busy machine slows both."""
+"""Time subjects in turns with a reference, so that a busy machine slows both; or in processes of their own."""
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
-Run = Callable[[], object]
+from ..errors import Failure
+from ..report.table import Cell, text
+from ..training.meters import process_memory
+
+Call = Callable[[], object]
+_subject: Call  # of a process that `in_subprocess` has started
 
 
-@dataclass(frozen=True)
-class Times:
-    """What one subject's turns came to: medians, and the quartiles of its ratio to the reference."""
-
-    seconds: float
-    ratio: float
-    low: float
-    high: float
-    turns: int
-
-    def plain(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "seconds": self.seconds,
-            "ratio": self.ratio,
-            "quartiles": [self.low, self.high],
-            "turns": self.turns,
-        }
+def summarize_turns(seconds: Sequence[float], ratios: Sequence[float]) -> dict[str, Any]:
+    """Return the medians of a subject's turns, and the quartiles of its ratio to the reference."""
+    return {
+        "seconds": statistics.median(seconds),
+        "ratio": statistics.median(ratios),
+        "quartiles": np.quantile(ratios, [0.25, 0.75]).tolist(),
+        "turns": len(ratios),
+    }
 
 
-def times(seconds: Sequence[float], ratios: Sequence[float]) -> Times:
-    """The turns of one subject, summed up."""
-    return Times(statistics.median(seconds), statistics.median(ratios), *quartiles(ratios), len(ratios))
+def quartiles_cell(low: float, high: float, unit: str = "") -> Cell:
+    return text(f"{low:.2f} to {high:.2f}{unit}")
 
 
-def quartiles(values: Sequence[float]) -> tuple[float, float]:
-    """Between which half of the values lie; of a single one, that one twice."""
-    if len(values) < 2:
-        return values[0], values[0]
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, high
+def time_call(call: Call) -> float:
+    """Return the seconds of one call, with all the work that it left to a GPU."""
+    synchronize()
+    started = time.perf_counter()
+    call()
+    synchronize()
+    return time.perf_counter() - started
 
 
-def once(run: Run, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds of one call, with all that it left a GPU to do."""
-    settle()
-    started = clock()
-    run()
-    settle()
-    return clock() - started
+def time_in_turns(reference: Call, subjects: Mapping[str, Call], rounds: int) -> dict[str, dict[str, Any]]:
+    """Time each subject in every round between two turns of the reference; its ratio is to their mean.
 
-
-def in_turns(
-    reference: Run,
-    subjects: Mapping[str, Run],
-    rounds: int,
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, Times]:
-    """Each subject in every round, between two turns of the reference; its ratio is to their mean.
-
-    A first round, which warms up, does not count.
+    A first round warms up and does not count.
     """
     seconds: dict[str, list[float]] = {name: [] for name in subjects}
     ratios: dict[str, list[float]] = {name: [] for name in subjects}
-    before = once(reference, clock)
+    before = time_call(reference)
     for turn in range(rounds + 1):
-        for name, run in subjects.items():
-            taken = once(run, clock)
-            after = once(reference, clock)
+        for name, subject in subjects.items():
+            duration = time_call(subject)
+            after = time_call(reference)
             if turn:
-                seconds[name].append(taken)
-                ratios[name].append(2 * taken / (before + after))
+                seconds[name].append(duration)
+                ratios[name].append(2 * duration / (before + after))
             before = after
-    return {name: times(seconds[name], ratios[name]) for name in subjects}
+    return {name: summarize_turns(seconds[name], ratios[name]) for name in subjects}
 
 
-def settle() -> None:
-    """Wait for a GPU that is at work."""
+def synchronize() -> None:
+    """Wait for a GPU in use."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
+
+
+@contextmanager
+def in_subprocess(build: Callable[[], Call]) -> Iterator[Callable[[], Any]]:
+    """Build a callable in a new process by a picklable function; yield what calls it there.
+
+    The process is forked from one that has imported torch and used nothing of it, which is quick and safe.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["coterie.bench.command"])
+    with ProcessPoolExecutor(1, context, _initialize, (build,)) as pool:
+        try:
+            yield lambda: pool.submit(_call).result()
+        except BrokenProcessPool:
+            raise Failure("A process that measures died: see above.") from None
+
+
+def _initialize(build: Callable[[], Call]) -> None:
+    global _subject
+    torch.manual_seed(0)
+    _subject = build()
+
+
+def _call() -> Any:
+    value = _subject()
+    synchronize()
+    return value
+
+
+def peak_memory(build: Callable[[], Call]) -> int:
+    """Return the bytes that two calls hold at most, beyond what their process held before `build`."""
+    with in_subprocess(partial(partial, _measure_memory, build)) as measure:
+        peak: int = measure()
+    return peak
+
+
+def _measure_memory(build: Callable[[], Call]) -> int:
+    before = process_memory("VmRSS")
+    call = build()
+    for _ in range(2):  # the second one has the optimiser's state already
+        call()
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else process_memory("VmHWM") - before

@@ -1,1 +1,1 @@
-"""The command line: everything above as commands."""
+"""Offer everything above as commands."""

@@ -1,8 +1,7 @@
-"""The command `data`: fetch or check a set, or look into one."""
+"""The command `data`: fetch or check a set, or inspect one."""
 
 from __future__ import annotations
 
-from collections.abc import Container
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -13,61 +12,69 @@ from .calling import call, print_json, summary
 
 def data(arguments: list[str]) -> None:
     """Fetch or check a data set (`data cifar100`) or look into one (`data inspect NAME_OR_FOLDER`)."""
-    from ..data import available, find
+    from ..data import data_sets, find_data_set
     from ..data.cifar import Cifar
-    from ..data.fashion_mnist import fashion_mnist
 
-    names = {name: found for name, found in available().items() if issubclass(found, Cifar)}
-    what, *rest = arguments or ["--help"]
-    if what in ("-h", "--help"):
+    fetched = {name: cls for name, cls in data_sets().items() if issubclass(cls, Cifar)}
+    action, *options = arguments or ["--help"]
+    if action in ("-h", "--help"):
         print(
-            "usage: coterie data NAME [--root DIR] [--url URL]      fetch one of: " + ", ".join(names) + "\n"
+            "usage: coterie data NAME [--root DIR] [--url URL]      fetch one of: " + ", ".join(fetched) + "\n"
             "       coterie data fashion_mnist [--root DIR]         check that it is there, or say how to get it\n"
             "       coterie data inspect NAME_OR_FOLDER [OPTIONS]   what is in a set; --help shows its options"
         )
-    elif what == "inspect":
-        if not rest or rest[0].startswith("-"):
+    elif action == "inspect":
+        if not options or options[0].startswith("-"):
             raise InputError("Name what to inspect: `coterie data inspect NAME_OR_FOLDER`.")
-        source, preset = find(rest[0])
-        _inspect(source, preset, rest[1:])
-    elif what in names:
-        from ..data.fetch import fetch
-
-        def fetched(root: str = "data", url: str | None = None) -> None:
-            """Fetch the official release, checksummed.
-
-            Args:
-                root: where to put it.
-                url: a mirror of the official archive.
-            """
-            print(fetch(names[what], Path(root), url))
-
-        call(f"data {what}", fetched, rest)
-    elif what == fashion_mnist.__name__:
-
-        def checked(root: str = "data") -> None:
-            """Check that the four files are there and are the official ones; nothing is downloaded.
-
-            Args:
-                root: where to look before the package's folder.
-            """
-            source = fashion_mnist(root)
-            source.load()
-            print(f"{source.locate()} holds fashion_mnist: every checksum is right. To get it: {source.ways()}.")
-
-        call(f"data {what}", checked, rest)
+        _inspect(*find_data_set(options[0]), options[1:])
+    elif action in fetched:
+        _fetch(fetched[action], options)
+    elif action == "fashion_mnist":
+        _check_fashion_mnist(options)
     else:
-        raise unknown("data set to fetch", what, [*names, fashion_mnist.__name__, "inspect"])
+        raise unknown("data set to fetch", action, [*fetched, "fashion_mnist", "inspect"])
 
 
-def _inspect(source: Any, preset: dict[str, Any], arguments: list[str]) -> None:
-    from jsonargparse import ArgumentParser
+def _fetch(cls: Any, options: list[str]) -> None:
+    def fetch(root: str = "data", url: str | None = None) -> None:
+        """Fetch the official release, checksummed.
+
+        Args:
+            root: where to put it.
+            url: a mirror of the official archive.
+        """
+        from ..data.fetch import fetch_cifar
+
+        print(fetch_cifar(cls, Path(root), url))
+
+    call(f"data {cls.__name__}", fetch, options)
+
+
+def _check_fashion_mnist(options: list[str]) -> None:
+    def check(root: str = "data") -> None:
+        """Check that the four files are there and are the official ones; nothing is downloaded.
+
+        Args:
+            root: where to look before the package's folder.
+        """
+        from ..data.fashion_mnist import fashion_mnist
+
+        source = fashion_mnist(root)
+        source.load()
+        print(f"{source.locate()} holds fashion_mnist: every checksum is right.")
+        print(f"To get it: {source.how_to_get.replace('`root`', '--data.root')}.")
+
+    call("data fashion_mnist", check, options)
+
+
+def _inspect(cls: Any, preset: dict[str, Any], arguments: list[str]) -> None:
+    from jsonargparse import ArgumentParser, Namespace
 
     from ..config.parsing import parse
-    from ..data import inspect
+    from ..data.inspection import contact_sheet, inspect_data
     from ..report.tables import print_data
 
-    def look(views: int = 3, images: int = 8, sheet: str = "contact-sheet.png", json: bool = False) -> None:
+    def inspect(views: int = 3, images: int = 8, sheet: str = "contact-sheet.png", json: bool = False) -> None:
         """Counts per class, sizes, bad files, duplicates between splits, and a sheet of views.
 
         Args:
@@ -78,39 +85,33 @@ def _inspect(source: Any, preset: dict[str, Any], arguments: list[str]) -> None:
         """
         if min(views, images) < 1:
             raise InputError("--views and --images must be at least 1.")
-        made.load()
+        data_set.load()
         try:  # before every image is read
             Path(sheet).parent.mkdir(parents=True, exist_ok=True)
             Path(sheet).open("ab").close()
         except OSError as error:
             raise InputError(f"--sheet {sheet} cannot be written ({(error.strerror or '').lower()}).") from None
-        found = inspect.inspect(made)
-        inspect.contact_sheet(made, views, images).save(sheet, "PNG")
-        found["sheet"] = sheet
-        print_json(found) if json else print_data(found)
+        contents = {**inspect_data(data_set), "sheet": sheet}
+        contact_sheet(data_set, views, images).save(sheet, "PNG")
+        print_json(contents) if json else print_data(contents)
 
-    parser = ArgumentParser(prog="coterie data inspect", exit_on_error=False, description=summary(look))
-    parser.add_function_arguments(look)
-    own = parser.add_class_arguments(source, "data", skip=set(preset))
-    config = parse(
-        parser, _prefixed(arguments, [name.partition(".")[2] for name in own], signature(look).parameters)
-    )
-    made = source(**preset, **vars(config.pop("data", None) or type(config)()))
-    look(**vars(config))
+    parser = ArgumentParser(prog="coterie data inspect", exit_on_error=False, description=summary(inspect))
+    parser.add_function_arguments(inspect)
+    own = [name.partition(".")[2] for name in parser.add_class_arguments(cls, "data", skip=set(preset))]
+    words = [_with_prefix(word, own, list(signature(inspect).parameters)) for word in arguments]
+    config = parse(parser, words)
+    data_set = cls(**preset, **vars(config.pop("data", None) or Namespace()))
+    inspect(**vars(config))
 
 
-def _prefixed(arguments: list[str], names: list[str], ours: Container[str]) -> list[str]:
-    """The set's own options may be written without the `data.` that `coterie train` needs.
+def _with_prefix(word: str, options: list[str], command_options: list[str]) -> str:
+    """Add the `data.` that `coterie train` needs to an option of the set.
 
-    What neither the set nor this command knows is for the class that our `dataset` makes.
+    An option that neither the set nor the command has is one of the class that our `dataset` makes.
     """
-
-    def whole(argument: str) -> str:
-        name = argument[2:].partition("=")[0].replace("-", "_")
-        if argument[:2] != "--" or name in ours or name == "help":
-            return argument
-        if name.partition(".")[0] in names:
-            return f"--data.{argument[2:]}"
-        return f"--data.options.{argument[2:]}" if "options" in names else argument
-
-    return [whole(argument) for argument in arguments]
+    name = word[2:].partition("=")[0].replace("-", "_")
+    if word[:2] != "--" or name in [*command_options, "help"]:
+        return word
+    if name.partition(".")[0] in options:
+        return f"--data.{word[2:]}"
+    return f"--data.options.{word[2:]}" if "options" in options else word

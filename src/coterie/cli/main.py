@@ -10,6 +10,7 @@ from ..errors import Failure, InputError, Stopped, printable, unknown
 from .calling import call, summary
 from .choosing import cuts, methods, models
 from .data import data
+from .flags import with_flags
 from .measuring import bench
 from .reporting import report, reproduce
 from .shipping import export, predict
@@ -35,17 +36,16 @@ def main(arguments: list[str] | None = None) -> None:
     """The entry point: an early end gives one sentence and its exit code."""
     if "" not in sys.path:
         sys.path.insert(0, "")  # a user's own package in the working directory, as `python -m` finds it
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        _run(sys.argv[1:] if arguments is None else arguments)
-    except InputError as error:
-        print(f"coterie: {printable(str(error))}", file=sys.stderr)
-        sys.exit(2)
-    except Failure as error:
-        print(f"coterie: {printable(str(error))}", file=sys.stderr)
-        sys.exit(1)
-    except Stopped as error:
-        print(f"coterie: {printable(str(error))}", file=sys.stderr)
-        sys.exit(75)  # EX_TEMPFAIL: try again
+        _run(arguments)
+    except (InputError, Failure, Stopped) as error:
+        message = str(error)
+        if arguments[0] in COMMANDS:
+            message = with_flags(message, arguments[0], COMMANDS[arguments[0]])
+        print(f"coterie: {printable(message)}", file=sys.stderr)
+        codes = {InputError: 2, Failure: 1, Stopped: 75}  # 75 is EX_TEMPFAIL: try again
+        sys.exit(next(code for kind, code in codes.items() if isinstance(error, kind)))
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

@@ -33,15 +33,15 @@ def export(
     """
     from dataclasses import asdict
 
-    from ..deploy.export import export as write
-    from ..report.predictions import describe_export
+    from ..deploy.export import export_run
+    from .predictions import describe_export
 
     file = Path(output) if output else None
-    done = write(Path(run), format, predictor, file, quantize is not None, calibrate, size)
+    result = export_run(Path(run), format, predictor, file, quantize is not None, calibrate, size)
     if json:
-        print_json({"file": str(done.file), "card": str(done.card), **asdict(done.metadata)})
+        print_json({"file": str(result.file), "card": str(result.card), **asdict(result.metadata)})
     else:
-        print(describe_export(done))
+        print(describe_export(result))
 
 
 def predict(
@@ -50,25 +50,29 @@ def predict(
     top: int = 5,
     batch: int = 64,
     model: str | None = None,
+    trust: bool = False,
     json: bool = False,
     csv: bool = False,
 ) -> None:
     """Labels with probabilities from an exported file alone.
 
     Args:
-        file: what `coterie export` wrote, in any format.
+        file: what `coterie export` wrote, in any format, or a run's student.safetensors.
         images: pictures, folders of them, or - for names from the standard input, one per line.
         top: how many labels.
         batch: pictures that go through the network together.
         model: the network of a safetensors file, where it is your own code.
+        trust: open a .pt2 file, which can run code of whoever wrote it; other formats need no trust.
         json: print JSON.
         csv: print CSV.
     """
-    from ..deploy.formats import load
-    from ..deploy.predict import predict as run
-    from ..report.predictions import show
+    from ..deploy.exported import open_exported
+    from ..deploy.predict import predict_pictures
+    from .predictions import print_predictions
 
     if json and csv:
         raise InputError("--json and --csv exclude each other: choose one.")
-    loaded = load(Path(file), model)
-    show(run(loaded, images, top, batch), "json" if json else "csv" if csv else "table")
+    exported = open_exported(Path(file), model, trust)
+    print_predictions(
+        predict_pictures(exported, images, top, batch), "json" if json else "csv" if csv else "table"
+    )

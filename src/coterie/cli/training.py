@@ -55,13 +55,13 @@ def evaluate(
         costs: measure size and speed of plain network, student and ensemble; kept in the run's costs.json.
         json: print JSON.
     """
-    from ..deploy.latency import of_run as costs_of_run
+    from ..deploy.latency import measure_run_costs
     from ..report.tables import print_calibrations, print_costs, print_per_class, print_predictors
     from ..runs.evaluate_run import evaluate_run
 
     result = evaluate_run(Path(run), data, calibrate)
     if costs:
-        result["costs"] = costs_of_run(Path(run))
+        result["costs"] = measure_run_costs(Path(run))
     if json:
         print_json(result)
         return

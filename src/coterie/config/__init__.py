@@ -1,1 +1,1 @@
-"""Configuration: options become a recipe."""
+"""Turn options into a recipe."""

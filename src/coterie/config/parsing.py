@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -105,7 +106,11 @@ def _explain(parser: ArgumentParser, message: str) -> InputError:
         return unknown(keys[0], match[1], _known(parser, keys[0]))
     if match := re.search(r"Option '([^']+)' is not accepted", message):
         path = re.search(r"class_path='?\\?'?([\w.]+)|class_path '([\w.]+)'", message)
-        accepted = [f"{option}.{name}" for name in _accepted(path[1] or path[2])] if path else options
+        accepted = (
+            [f"{option}.{name}" for name in accepted_options(import_class(path[1] or path[2]))]
+            if path
+            else options
+        )
         return unknown("option", f"{option}.{match[1]}" if path else f"--{match[1]}", accepted)
     if match := re.search(r"arguments are required: ([\w, ]+)(?:\. Got value|\n)", message):  # of a class
         missing = ", ".join(f"{option}.{name}" for name in match[1].split(", "))
@@ -156,11 +161,10 @@ def _known(parser: ArgumentParser, key: str) -> list[str]:
     return sorted(name for name in (path.rpartition(".")[2] for path in paths) if name not in bases)
 
 
-def _accepted(class_path: str) -> list[str]:
-    import inspect
-
+def accepted_options(kind: type) -> list[str]:
+    """The parameters of a class, with those of its bases that it passes on."""
     parameters: list[str] = []
-    for cls in inspect.getmro(import_class(class_path)):
+    for cls in inspect.getmro(kind):
         if "__init__" in vars(cls) and cls is not object:
             parameters += [p for p in inspect.signature(cls).parameters if p not in ("net", "options", "kwargs")]
     return parameters

@@ -13,10 +13,11 @@ import torch
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from .. import data as data_sets
 from .. import methods, models
+from ..data import data_sets
 from ..data.class_weights import read_class_weights
 from ..data.mix import Mix
+from ..data.sampler import EpochSampler
 from ..data.wrapped import AnyData
 from ..errors import InputError
 from ..methods import Method
@@ -29,7 +30,7 @@ from ..peers.net import PeerNet
 from .schedule import Schedule, Steps
 
 # Imported so that the command line knows every method and data set by its short name.
-METHODS, DATA_SETS = methods.available(), data_sets.available()
+METHODS, DATA_SETS = methods.available(), data_sets()
 
 PrecisionName = Literal["32", "bf16", "fp16"]
 TrackerName = Literal["tensorboard", "wandb"]
@@ -129,26 +130,26 @@ class Recipe:
         counts = ["epochs", "evaluate_every", "batch", "accumulate"]
         for name in [*counts, "peers"] if isinstance(self.peers, int) else counts:
             if getattr(self, name) < 1:
-                raise InputError(f"--{name} must be at least 1, not {getattr(self, name)}.")
+                raise InputError(f"`{name}` must be at least 1, not {getattr(self, name)}.")
         if not 0 <= self.seed < 2**63:
-            raise InputError(f"--seed must be from 0 to 2^63 - 1, not {self.seed}.")
+            raise InputError(f"`seed` must be from 0 to 2^63 - 1, not {self.seed}.")
         if self.branch_noise < 0:
-            raise InputError(f"--branch_noise must not be negative, not {self.branch_noise}.")
+            raise InputError(f"`branch_noise` must not be negative, not {self.branch_noise}.")
         for name in ("warmup", "ramp_up", "ema_horizon"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(
-                    f"--{name} is a fraction of the training, from 0 to 1, not {getattr(self, name)}."
+                    f"`{name}` is a fraction of the training, from 0 to 1, not {getattr(self, name)}."
                 )
         if self.clip_norm is not None and not self.clip_norm > 0:
-            raise InputError(f"--clip-norm must be greater than 0, not {self.clip_norm}.")
+            raise InputError(f"`clip_norm` must be greater than 0, not {self.clip_norm}.")
         if self.sync_batch_norm and self.accumulate > 1:
-            raise InputError("--sync-batch-norm looks at the whole batch at once: leave out --accumulate.")
+            raise InputError("`sync_batch_norm` looks at the whole batch at once: leave out `accumulate`.")
         self.checkpoint_seconds = _seconds(self.checkpoint_every)
         self.data.resolve_seed(self.seed)
 
     @property
     def steps_per_epoch(self) -> int:
-        return len(batches(self.data.train_size, self.batch))
+        return len(EpochSampler(self.data.train_size, self.batch))
 
     def build(self, fresh: bool = True) -> Method:
         """Load the data and make the method with its peers; what depended on the data is now in `resolved`.
@@ -160,7 +161,7 @@ class Recipe:
         if self.batch > self.data.train_size:
             raise InputError(
                 f"A batch of {self.batch} is larger than the {self.data.train_size} training images: "
-                "lower --batch."
+                "lower `batch`."
             )
         torch.manual_seed(self.seed)
         net = self._net(fresh)
@@ -168,7 +169,7 @@ class Recipe:
         beta = 1.0 - 1.0 / max(1.0, self.ema_horizon * steps)
         options = self.method_options
         if not options.get("temperature", 1.0) > 0:
-            raise InputError(f"--method.temperature must be greater than 0, not {options['temperature']}.")
+            raise InputError(f"`method.temperature` must be greater than 0, not {options['temperature']}.")
         scheduled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
         scheduled = {name: value for name, value in scheduled.items() if name in options and options[name] is None}
         method = self.method(net, **scheduled)
@@ -290,11 +291,3 @@ def _seconds(duration: str) -> float:
     if match is None:
         raise InputError(f"--checkpoint-every is a time such as 30s, 10min or 1h, not '{duration}'.")
     return float(match[1]) * {"s": 1, "min": 60, "h": 3600}[match[2]]
-
-
-def batches(size: int, batch: int) -> list[slice]:
-    """An epoch as slices; a last image alone joins the batch before it, for batch-norm needs two."""
-    starts = list(range(0, size, batch))
-    if len(starts) > 1 and size - starts[-1] == 1:
-        starts.pop()
-    return [slice(a, b) for a, b in zip(starts, [*starts[1:], size], strict=True)]

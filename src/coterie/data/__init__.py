@@ -1,4 +1,7 @@
-"""Data sets, and how an image becomes m augmented views. A data set is one file in this folder."""
+"""Turn files into augmented views.
+
+A data set is one file in this folder, its class in `__all__`.
+"""
 
 from __future__ import annotations
 
@@ -11,35 +14,31 @@ from ..errors import InputError, unknown
 from .base import Data
 
 
-def available() -> dict[str, type[Data]]:
-    """Every data set in this folder by name; a new file is found without being listed anywhere."""
-    found = {}
+def data_sets() -> dict[str, type[Data]]:
+    """Return every data set of this folder by name: what a module lists in `__all__`."""
+    sets = {}
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
         for name in getattr(module, "__all__", ()):
-            item = getattr(module, name)
-            if isinstance(item, type) and issubclass(item, Data):
-                found[name] = item
-    return found
+            sets[name] = getattr(module, name)
+    return sets
 
 
-def find(name: str) -> tuple[type[Data], dict[str, Any]]:
-    """The class that a name, a folder on the disk or an import path stands for, and what to make it with."""
-    from .folder import folder
-    from .wrapped import dataset
-
-    if name in available():
-        return available()[name], {}
+def find_data_set(name: str) -> tuple[type[Data], dict[str, Any]]:
+    """Return the class that a name, a folder or an import path stands for, and the options that follow from it."""
+    sets = data_sets()
+    if name in sets:
+        return sets[name], {}
     if Path(name).is_dir():
-        return folder, {"root": name}
+        return sets["folder"], {"root": name}
     if "." not in name or "/" in name:
-        raise unknown("data set or folder", name, available())
+        raise unknown("data set or folder", name, sets)
     module, _, last = name.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), last)
+        cls = getattr(importlib.import_module(module), last)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{name} is no folder and cannot be imported: {error}.") from None
-    return (found, {}) if isinstance(found, type) and issubclass(found, Data) else (dataset, {"source": name})
+    return (cls, {}) if isinstance(cls, type) and issubclass(cls, Data) else (sets["dataset"], {"source": name})
 
 
-__all__ = ["Data", "available", "find"]
+__all__ = ["Data", "data_sets", "find_data_set"]

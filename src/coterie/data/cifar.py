@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from ..compat import import_torchvision
 from ..errors import InputError
-from .base import Indices
-from .in_memory import InMemory, Joined, Pixels, halved
-from .unpickle import unpickle
+from .in_memory import InMemory, Joined, Pixels
+from .sampler import Indices
 
 __all__ = ["cifar10", "cifar100"]
 
@@ -28,117 +30,94 @@ class Cifar(InMemory):
 
     binary: str
     """The binary release's folder; `train_files` and `test_files` are in it, with their SHA-1."""
-    python: str
-    """The python release's folder, with the MD5 of its files in `python_files`, the training files first."""
+    archive: str
     archive_md5: str
     train_files: dict[str, str]
     test_files: dict[str, str]
-    python_files: dict[str, str]
-    python_meta: tuple[str, str, str]
-    """The file of the class names, its MD5 and its key."""
-    python_label: str
-    per_file: dict[str, int]
-    """How many images a file holds."""
-    label_bytes: int
     names: str
+    """The binary release's file of class names."""
+    label_bytes: int
+    torchvision_name: str
+    """The class in torchvision.datasets that knows the files and checksums of the python release."""
 
     def __init__(self, root: str = "data", size: Literal[16, 32] = 32, **options: Any) -> None:
         super().__init__(**options)
-        self.root, self.size = Path(root), size
-        self.padding = size // 8
+        self.root, self.halves, self.padding = Path(root), size == 16, size // 8
 
     @classmethod
     def files(cls) -> dict[str, str]:
-        """The files of the binary release that hold images, with their SHA-1."""
+        """Return the files of the binary release that hold images, with their SHA-1."""
         return {**cls.train_files, **cls.test_files}
 
     def read(self) -> tuple[Pixels | Joined, Indices, Pixels | Joined, Indices]:
-        if (found := _folder(self.root, self.binary, self.names)) is not None:
-            self.classes = (found / self.names).read_text(encoding="utf-8", errors="replace").split()
-            train = [self._binary(found / name, sha1) for name, sha1 in self.train_files.items()]
-            test = [self._binary(found / name, sha1) for name, sha1 in self.test_files.items()]
-        elif (found := _folder(self.root, self.python, self.python_meta[0])) is not None:
-            name, md5, key = self.python_meta
-            check(found / name, "md5", md5)
-            self.classes = [_text(c) for c in unpickle(found / name).get(key, ())]
-            parts = [self._python(found / name, md5) for name, md5 in self.python_files.items()]
-            train, test = parts[: len(self.train_files)], parts[len(self.train_files) :]
-        else:
-            name = type(self).__name__
-            raise InputError(
-                f"{name} is not under {self.root}: `coterie data {name} --root {self.root}` fetches it, or "
-                f"unpack {SITE}{self.binary_archive()} there, or point --data.root at it."
-            )
-        return (*_joined(train), *_joined(test))
+        for folder in (self.root / self.binary, self.root):
+            if (folder / self.names).is_file():
+                return self._read_binary(folder)
+        release = getattr(import_torchvision("torchvision.datasets"), self.torchvision_name)
+        for folder in (self.root / release.base_folder, self.root):
+            if (folder / release.meta["filename"]).is_file():
+                return self._read_python(folder, release)
+        name = type(self).__name__
+        raise InputError(
+            f"{name} is not under {self.root}: `coterie data {name} --root {self.root}` fetches it, or unpack "
+            f"{SITE}{self.archive} there, or point `root` at it."
+        )
 
-    @classmethod
-    def binary_archive(cls) -> str:
-        return cls.__name__.replace("cifar", "cifar-") + "-binary.tar.gz"
+    def _read_binary(self, folder: Path) -> tuple[Pixels | Joined, Indices, Pixels | Joined, Indices]:
+        """Map the files, without reading them: processes share their pages."""
+        self.classes = (folder / self.names).read_text(encoding="utf-8", errors="replace").split()
+        parts = []
+        for name, sha1 in self.files().items():
+            check_file(folder / name, "sha1", sha1)
+            records = np.memmap(folder / name, np.uint8, "r").reshape(-1, self.label_bytes + 3072)
+            labels = records[:, self.label_bytes - 1].astype(np.int64)
+            parts.append((records[:, self.label_bytes :].reshape(-1, 3, 32, 32), labels))
+        return _joined(parts, len(self.train_files))
 
-    def _binary(self, file: Path, sha1: str) -> tuple[Pixels, Indices]:
-        """A file's images, mapped, not read: processes share its pages."""
-        width, count = self.label_bytes + 3072, self.per_file[file.name]
-        if not file.is_file():
-            raise InputError(f"{file} is missing: unpack the release again.")
-        size = file.stat().st_size
-        if size != count * width:
-            raise InputError(f"{file} has {size:,} bytes, not {count * width:,}: it is damaged, fetch it again.")
-        check(file, "sha1", sha1)
-        records = np.memmap(file, np.uint8, "r").reshape(count, width)
-        labels = records[:, self.label_bytes - 1].astype(np.int64)
-        return self._resized(records[:, self.label_bytes :].reshape(-1, 3, 32, 32)), labels
+    def _read_python(
+        self, folder: Path, release: Any
+    ) -> tuple[Pixels | Joined, Indices, Pixels | Joined, Indices]:
+        """Unpickle the files; a pickle can run code, so each must have its official checksum before."""
 
-    def _python(self, file: Path, md5: str) -> tuple[Pixels, Indices]:
-        check(file, "md5", md5)
-        batch = unpickle(file)
-        pixels, labels = batch.get("data"), batch.get(self.python_label)
-        if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != 3072:
-            raise InputError(f"{file} holds no images of 3,072 bytes: fetch it again.")
-        if not isinstance(labels, list) or len(labels) != len(pixels) or {*map(type, labels)} - {int}:
-            raise InputError(f"{file} does not hold a label for each image: fetch it again.")
-        try:
-            return self._resized(pixels.reshape(-1, 3, 32, 32)), np.array(labels, np.int64)
-        except OverflowError:
-            raise InputError(f"{file} holds a label that is no class: fetch it again.") from None
+        def unpickle(name: str, md5: str) -> dict[str, Any]:
+            check_file(folder / name, "md5", md5)
+            return pickle.loads((folder / name).read_bytes(), encoding="latin1")
 
-    def preprocessing(self) -> dict[str, Any]:
-        return {**super().preprocessing(), "filter": "bilinear" if self.size == 32 else "box"}
-
-    def _resized(self, pixels: Pixels) -> Pixels:
-        return pixels if self.size == 32 else halved(pixels)
+        self.classes = list(unpickle(release.meta["filename"], release.meta["md5"])[release.meta["key"]])
+        parts = []
+        for name, md5 in [*release.train_list, *release.test_list]:
+            batch = unpickle(name, md5)
+            labels = batch["labels"] if "labels" in batch else batch["fine_labels"]
+            parts.append((batch["data"].reshape(-1, 3, 32, 32), np.array(labels, np.int64)))
+        return _joined(parts, len(release.train_list))
 
 
-def check(file: Path, kind: Literal["md5", "sha1"], expected: str) -> None:
+def check_file(file: Path, algorithm: Literal["md5", "sha1"], expected: str) -> None:
     """Refuse a file that is not the released one."""
-    digest = hashlib.new(kind, usedforsecurity=False)
     try:
         with file.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
+            digest = hashlib.file_digest(stream, partial(hashlib.new, algorithm, usedforsecurity=False))
+    except FileNotFoundError:
+        raise InputError(f"{file} is missing: unpack the release again.") from None
     except OSError as error:
         raise InputError(f"{file} cannot be read ({error.strerror}): unpack the release again.") from None
     if digest.hexdigest() != expected:
-        raise InputError(f"{file} is not the released file: its {kind.upper()} differs; fetch it again.")
+        raise InputError(f"{file} is not the released file: its {algorithm.upper()} differs; fetch it again.")
 
 
-def _folder(root: Path, name: str, file: str) -> Path | None:
-    return next((folder for folder in (root / name, root) if (folder / file).is_file()), None)
-
-
-def _joined(parts: list[tuple[Pixels, Indices]]) -> tuple[Pixels | Joined, Indices]:
-    pixels, labels = zip(*parts, strict=True)
-    return pixels[0] if len(pixels) == 1 else Joined(pixels), np.concatenate(labels)
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+def _joined(
+    files: list[tuple[Pixels, Indices]], train: int
+) -> tuple[Pixels | Joined, Indices, Pixels | Joined, Indices]:
+    """Join the first `train` files to the training set, and the last one is the test set."""
+    pixels, labels = zip(*files[:train], strict=True)
+    return pixels[0] if train == 1 else Joined(pixels), np.concatenate(labels), *files[-1]
 
 
 class cifar10(Cifar):
     """CIFAR-10: 50,000 training and 10,000 test images of 32x32 pixels in 10 classes."""
 
     binary, names, label_bytes = "cifar-10-batches-bin", "batches.meta.txt", 1
-    archive_md5 = "c32a1d4ab5d03f1284b67883e8d87530"
+    archive, archive_md5 = "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"
     train_files = {
         "data_batch_1.bin": "aadd24acce27caa71bf4b10992e9e7b2d74c2540",
         "data_batch_2.bin": "c0ba65cce70568cd57b4e03e9ac8d2a5367c1795",
@@ -147,17 +126,7 @@ class cifar10(Cifar):
         "data_batch_5.bin": "26e2849e66a845b7f1e4614ae70f4889ae604628",
     }
     test_files = {"test_batch.bin": "67eb016db431130d61cd03c7ad570b013799c88c"}
-    per_file = dict.fromkeys([*train_files, *test_files], 10000)
-    python, python_label = "cifar-10-batches-py", "labels"
-    python_meta = ("batches.meta", "5ff9c542aee3614f3951f8cda6e48888", "label_names")
-    python_files = {
-        "data_batch_1": "c99cafc152244af753f735de768cd75f",
-        "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-        "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-        "data_batch_4": "634d18415352ddfa80567beed471001a",
-        "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-        "test_batch": "40351d587109b95175f43aff81a1287e",
-    }
+    torchvision_name = "CIFAR10"
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
@@ -165,11 +134,8 @@ class cifar100(Cifar):
     """CIFAR-100: 50,000 training and 10,000 test images of 32x32 pixels in 100 classes."""
 
     binary, names, label_bytes = "cifar-100-binary", "fine_label_names.txt", 2
-    archive_md5 = "03b5dce01913d631647c71ecec9e9cb8"
+    archive, archive_md5 = "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"
     train_files = {"train.bin": "e207cd2e05b73b1393c74c7f5e7bea451d63e08e"}
     test_files = {"test.bin": "8fb6623e830365ff53cf14adec797474f5478006"}
-    per_file = {"train.bin": 50000, "test.bin": 10000}
-    python, python_label = "cifar-100-python", "fine_labels"
-    python_meta = ("meta", "7973b15100ade9c7d40fb424638fde48", "fine_label_names")
-    python_files = {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"}
+    torchvision_name = "CIFAR100"
     mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)

@@ -15,45 +15,40 @@ from .base import Data
 def read_class_weights(source: Sequence[float] | str | None, data: Data) -> list[float] | None:
     """Return the weight of each class of a loaded data set, or None.
 
-    'balanced' gives n / (C n_c), of n training images, C classes and n_c images of class c. Any other text names a
-    file of numbers in the order of the classes, separated by commas, spaces or lines.
+    'balanced' gives n / (C n_c), of n training images, C classes and n_c images of class c. Any other text is
+    numbers in the order of the classes, separated by commas, spaces or lines, or names a file of them.
     """
     if source is None:
         return None
     if source == "balanced":
-        return balanced_weights(data)
-    weights = _read(source) if isinstance(source, str) else [float(weight) for weight in source]
+        return _balanced_weights(data)
+    weights = _parse(source) if isinstance(source, str) else [float(weight) for weight in source]
     if len(weights) != len(data.classes):
-        raise InputError(f"--class_weights has {len(weights)} weights, but there are {len(data.classes)} classes.")
+        raise InputError(f"`class_weights` has {len(weights)} weights, but there are {len(data.classes)} classes.")
     return weights
 
 
-def balanced_weights(data: Data) -> list[float]:
-    """Return n / (C n_c) of each class of the training images."""
+def _balanced_weights(data: Data) -> list[float]:
     counts = np.bincount(data.labels["train"], minlength=len(data.classes))
     if not counts.all():
         empty = data.classes[int(counts.argmin())]
         raise InputError(
-            f"--class_weights balanced: class '{empty}' has no training images; give a list of weights instead."
+            f"`class_weights` balanced: class '{empty}' has no training images; give a list of weights instead."
         )
-    weights: list[float] = (counts.sum() / (len(counts) * counts)).tolist()
-    return weights
+    return (counts.sum() / (len(counts) * counts)).tolist()
 
 
-def _read(source: str) -> list[float]:
-    file = Path(source)
-    if re.fullmatch(r"[-+.\d\s,e]+", source) and not file.exists():  # 1,2.5,1
-        return _numbers(source, "--class_weights")
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        raise InputError(
-            f"--class_weights is 'balanced', a list such as [1, 2.5], or a file of numbers; {file} cannot be read."
-        ) from None
-    return _numbers(text, f"--class_weights: {file}")
-
-
-def _numbers(text: str, name: str) -> list[float]:
+def _parse(source: str) -> list[float]:
+    text, name, file = source, "`class_weights`", Path(source)
+    if file.exists() or not re.fullmatch(r"[-+.\d\s,e]+", source):  # else 1,2.5,1
+        name = f"`class_weights`: {file}"
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            raise InputError(
+                "`class_weights` is 'balanced', a list such as [1, 2.5], or a file of numbers; "
+                f"{file} cannot be read."
+            ) from None
     try:
         return [float(word) for word in re.split(r"[\s,]+", text.strip().strip("[]")) if word]
     except ValueError:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .base import Indices
 from .in_memory import InMemory, Pixels
+from .sampler import Indices
 
 __all__ = ["digits"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import math
 import zlib
 from pathlib import Path
 from typing import Any, Literal
@@ -12,14 +11,13 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import InputError
-from .base import Indices
-from .in_memory import InMemory, Pixels, halved
+from .in_memory import InMemory, Pixels
+from .sampler import Indices
 
 __all__ = ["fashion_mnist"]
 
-PACKAGE = "dataset-fashion-mnist"
 PACKAGE_FOLDER = Path("/usr/share/datasets/fashion-mnist")
-"""Where Debian's package of this name puts the files."""
+"""Where Debian's package dataset-fashion-mnist puts the files."""
 
 
 class fashion_mnist(InMemory):
@@ -38,31 +36,27 @@ class fashion_mnist(InMemory):
         *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
     )
     # Of the content, not of the .gz file: Debian's have the official data behind another gzip header.
-    files: dict[str, tuple[tuple[int, ...], str]] = {
-        "train-images-idx3-ubyte": ((60000, 28, 28), "f4a8712d7a061bf5bd6d2ca38dc4d50a"),
-        "train-labels-idx1-ubyte": ((60000,), "9018921c3c673c538a1fc5bad174d6f9"),
-        "t10k-images-idx3-ubyte": ((10000, 28, 28), "8181f5470baa50b63fa0f6fddb340f0a"),
-        "t10k-labels-idx1-ubyte": ((10000,), "15d484375f8d13e6eb1aabb0c3f46965"),
+    files = {
+        "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+        "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
+        "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
+        "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
     }
-    """The shape of each file's values and the MD5 of its content."""
+    """The MD5 of each file's content."""
+    how_to_get = (
+        f"`apt-get install dataset-fashion-mnist` on Debian, or put {', '.join(files)}, each with or without .gz, "
+        "into a folder and name it with `root`"
+    )
 
     def __init__(self, root: str = "data", size: Literal[14, 28] = 28, **options: Any) -> None:
         super().__init__(**options)
-        self.root, self.size = Path(root), size
-        self.padding = size // 7
+        self.root, self.halves, self.padding = Path(root), size == 14, size // 7
 
     def read(self) -> tuple[Pixels, Indices, Pixels, Indices]:
         folder = self.locate()
         self.classes = list(self.names)
-        train, train_labels, test, test_labels = (
-            read_idx(folder / name, shape, md5) for name, (shape, md5) in self.files.items()
-        )
-        return (
-            self._resized(train),
-            train_labels.astype(np.int64),
-            self._resized(test),
-            test_labels.astype(np.int64),
-        )
+        train, labels, test, test_labels = (_read_idx(folder / name, md5) for name, md5 in self.files.items())
+        return train[:, None], labels.astype(np.int64), test[:, None], test_labels.astype(np.int64)
 
     def locate(self) -> Path:
         """Return the folder of the files, or refuse in a sentence that says how to get them."""
@@ -71,52 +65,27 @@ class fashion_mnist(InMemory):
         for folder in folders:
             if (folder / first).is_file() or (folder / f"{first}.gz").is_file():
                 return folder
-        raise InputError(f"fashion_mnist is neither under {self.root} nor in {PACKAGE_FOLDER}: {self.ways()}.")
-
-    @classmethod
-    def ways(cls) -> str:
-        """Say how to get the files."""
-        return (
-            f"`apt-get install {PACKAGE}` on Debian, or put {', '.join(cls.files)}, each with or "
-            "without .gz, into a folder DIR and train with --data.root DIR"
-        )
-
-    def preprocessing(self) -> dict[str, Any]:
-        return {**super().preprocessing(), "filter": "bilinear" if self.size == 28 else "box"}
-
-    def _resized(self, values: Pixels) -> Pixels:
-        pixels = values[:, None]
-        return pixels if self.size == 28 else halved(pixels)
+        raise InputError(f"fashion_mnist is neither under {self.root} nor in {PACKAGE_FOLDER}: {self.how_to_get}.")
 
 
-def read_idx(file: Path, shape: tuple[int, ...], md5: str) -> Pixels:
-    """Return the bytes that an idx file, or the same with .gz, holds in this shape.
+def _read_idx(file: Path, md5: str) -> Pixels:
+    """Return the bytes of an idx file, or the same with .gz, in their shape.
 
     A plain file is mapped, not read: processes share its pages.
     """
-    header = np.array([0x0800 + len(shape), *shape], ">u4").tobytes()
-    size = len(header) + math.prod(shape)
     file = file if file.is_file() else file.with_name(f"{file.name}.gz")
     try:
         if file.suffix == ".gz":
             with gzip.open(file) as stream:
-                content = np.frombuffer(stream.read(size + 1), np.uint8)  # a small file can unpack to a huge one
-        elif file.stat().st_size == size:
-            content = np.memmap(file, np.uint8, "r")
+                content = np.frombuffer(stream.read(1 << 26), np.uint8)  # a small file can unpack to a huge one
         else:
-            content = np.fromfile(file, np.uint8, size + 1)
+            content = np.memmap(file, np.uint8, "r") if file.stat().st_size else np.empty(0, np.uint8)
     except FileNotFoundError:
         raise InputError(f"{file.with_suffix('')} is missing, with and without .gz: get all four files.") from None
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{file} cannot be read ({reason}): get it again.") from None
-    if content[: len(header)].tobytes() != header:
-        raise InputError(
-            f"{file} does not begin as an idx file of {' x '.join(map(str, shape))} bytes does: get it again."
-        )
-    if len(content) != size:
-        more = "more" if len(content) > size else "fewer"
-        raise InputError(f"{file} holds {more} than the {size:,} bytes of the released file: get it again.")
     if hashlib.md5(content.data, usedforsecurity=False).hexdigest() != md5:
         raise InputError(f"{file} is not the released file: the MD5 of its content differs; get it again.")
-    return content[len(header) :].reshape(shape)
+    header = 4 + 4 * int(content[3])  # of a magic number, whose last byte counts the dimensions, and their sizes
+    return content[header:].reshape(content[4:header].view(">u4").tolist())

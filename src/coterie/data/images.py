@@ -1,4 +1,4 @@
-"""An image file becomes RGB pixels, whatever its format, of one size; one that cannot says why."""
+"""An image file becomes RGB pixels of one size, or a reason why it cannot."""
 
 from __future__ import annotations
 
@@ -24,16 +24,19 @@ class Unreadable(Exception):
     """A file that is no image; the message is the reason."""
 
 
-def header(file: Path) -> tuple[int, int]:
-    """Width and height, from the first bytes alone; an image too large to be honest is refused here."""
-    with _guarded(file) as image:
-        return image.size
-
-
-def decode(file: Path) -> Image.Image:
-    """The image in RGB, turned as its camera says."""
+def unreadable_reason(file: Path) -> str:
+    """Return why the header of a file is not that of an image, or nothing; the pixels are not read."""
     try:
-        with _guarded(file) as image:
+        _open(file).close()
+        return ""
+    except Unreadable as error:
+        return str(error)
+
+
+def decode_image(file: Path) -> Image.Image:
+    """Read an image in RGB, turned as its camera says."""
+    try:
+        with _open(file) as image:
             image.load()
             ImageOps.exif_transpose(image, in_place=True)
             return rgb(image)
@@ -44,7 +47,7 @@ def decode(file: Path) -> Image.Image:
 
 
 def rgb(image: Image.Image) -> Image.Image:
-    """Any mode of Pillow as RGB: grey, palette, CMYK, and 16 bits, which Pillow itself would clip at 255."""
+    """Convert any mode of Pillow to RGB: grey, palette, CMYK, and 16 bits, which Pillow itself would clip."""
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
@@ -55,15 +58,15 @@ def rgb(image: Image.Image) -> Image.Image:
 
 
 def pixels(image: Image.Image) -> Tensor:
-    """(C, H, W) in uint8, the channels last in memory."""
+    """Return the pixels (C, H, W) in uint8, the channels last in memory."""
     array = np.array(image)
     return torch.from_numpy(array[..., None] if array.ndim == 2 else array).permute(2, 0, 1)
 
 
 def resized(pixels: Tensor, height: int, width: int, filter: Filter = "bilinear") -> Tensor:
-    """Bilinear with antialiasing, as Pillow's within a grey level, in half its time; or box: the average.
+    """Resize bilinearly with antialiasing, as Pillow within a grey level, in half its time; or by box.
 
-    An average that ends in .5 goes up.
+    Box is the average; one that ends in .5 goes up.
     """
     if tuple(pixels.shape[1:]) == (height, width):
         return pixels
@@ -75,16 +78,16 @@ def resized(pixels: Tensor, height: int, width: int, filter: Filter = "bilinear"
 
 
 def centre(pixels: Tensor, short: int, height: int, width: int, filter: Filter = "bilinear") -> Tensor:
-    """The shorter side to `short`, then the centre of height x width; torchvision's roundings."""
-    pixels = _reachable(pixels)
+    """Resize the shorter side to `short`, then cut out the centre; with torchvision's roundings."""
+    pixels = _shorten(pixels)
     tall, wide = pixels.shape[1:]
     tall, wide = (int(short * tall / wide), short) if wide <= tall else (short, int(short * wide / tall))
     top, left = round((tall - height) / 2), round((wide - width) / 2)
     return resized(pixels, tall, wide, filter)[:, top : top + height, left : left + width].contiguous()
 
 
-def _reachable(pixels: Tensor) -> Tensor:
-    """A strip a thousand times as long as wide would grow to gigabytes: its centre, eight times as long."""
+def _shorten(pixels: Tensor) -> Tensor:
+    """Cut a strip to its centre, eight times as long as wide: resized, a longer one would grow to gigabytes."""
     sides = pixels.shape[1:]
     longest = 8 * min(sides)
     for dim, side in enumerate(sides, 1):
@@ -93,7 +96,8 @@ def _reachable(pixels: Tensor) -> Tensor:
     return pixels
 
 
-def _guarded(file: Path) -> Image.Image:
+def _open(file: Path) -> Image.Image:
+    """Read the header of an image; one too large to be honest is refused here."""
     try:
         if file.is_fifo():  # it would be waited for
             raise Unreadable("not a file")

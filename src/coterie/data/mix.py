@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from .base import to_device
+from .batch import to_device
 from .targets import checked_targets, probabilities
 
 STREAM = 0x4D4958
@@ -31,10 +31,10 @@ class Mix(ABC):
 
     def __init__(self, alpha: float = 1.0, probability: float = 0.5, until: float = 1.0) -> None:
         if not 0 < alpha < float("inf"):
-            raise InputError(f"alpha of {type(self).__name__} must be greater than 0, not {alpha}.")
+            raise InputError(f"`alpha` of {type(self).__name__} must be greater than 0, not {alpha}.")
         for name, value in (("probability", probability), ("until", until)):
             if not 0 <= value <= 1:
-                raise InputError(f"{name} of {type(self).__name__} must be from 0 to 1, not {value}.")
+                raise InputError(f"`{name}` of {type(self).__name__} must be from 0 to 1, not {value}.")
         self.alpha, self.probability, self.until = alpha, probability, until
 
     def __call__(
@@ -81,13 +81,7 @@ class Mix(ABC):
 
 
 class MixUp(Mix):
-    """Average each image with its partner: lambda x + (1 - lambda) x' (Zhang et al., ICLR 2018).
-
-    Args:
-        alpha: the parameter of Beta(alpha, alpha), from which lambda is drawn.
-        probability: the probability that a step mixes.
-        until: the fraction of the training after which images stay as they are.
-    """
+    """Average each image with its partner: lambda x + (1 - lambda) x' (Zhang et al., ICLR 2018)."""
 
     def __init__(self, alpha: float = 0.4, probability: float = 0.5, until: float = 1.0) -> None:
         super().__init__(alpha, probability, until)
@@ -99,13 +93,7 @@ class MixUp(Mix):
 
 
 class CutMix(Mix):
-    """Put a box of its partner into each image, of 1 - lambda of its area (Yun et al., ICCV 2019).
-
-    Args:
-        alpha: the parameter of Beta(alpha, alpha), from which lambda is drawn.
-        probability: the probability that a step mixes.
-        until: the fraction of the training after which images stay as they are.
-    """
+    """Put a box of its partner into each image, of 1 - lambda of its area (Yun et al., ICCV 2019)."""
 
     def mix(
         self, views: list[Tensor], partners: Tensor, lam: float, centre: tuple[float, float]

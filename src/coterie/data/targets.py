@@ -38,15 +38,10 @@ def checked_targets(targets: Tensor, batch: int, classes: int | None, values: bo
 def _checked_classes(labels: Tensor, classes: int | None, values: bool) -> Tensor:
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise InputError(f"Class numbers must be integers, not {labels.dtype}.")
-    if (
-        values
-        and classes is not None
-        and len(labels)
-        and not 0 <= int(labels.min()) <= int(labels.max()) < classes
-    ):
-        raise InputError(
-            f"Class numbers must be from 0 to {classes - 1}, not {int(labels.min())} to {int(labels.max())}."
-        )
+    if values and classes is not None and len(labels):
+        low, high = int(labels.min()), int(labels.max())
+        if low < 0 or high >= classes:
+            raise InputError(f"Class numbers must be from 0 to {classes - 1}, not {low} to {high}.")
     return labels.long()
 
 

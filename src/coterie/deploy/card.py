@@ -2,151 +2,132 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import yaml
-
 from .. import __version__
-from .metadata import Metadata
+from ..models.metadata import Metadata
 
-CARD = """---
-{front}---
+TEMPLATE = """---
+{{ card_data }}
+---
 
-# {title}
+# {{ m.model.name }} ({{ m.predictor }})
 
-{model} with {classes} classes, trained on `{data}` with Coterie's {method}
-method ({epochs} epochs, seed {seed}). {what}
+`{{ m.model.name }}` with {{ m.classes | length }} classes, trained on `{{ run.data }}` with Coterie's
+{{ run.method }} method ({{ run.epochs }} epochs, seed {{ run.seed }}).
+{%- if m.ensemble %} All {{ m.ensemble.peers }} peers and their ensemble.{% else %} A single network.{% endif %}
+{%- if scores %}
 
-| on the {split} images of `{data}` | |
-|---|---|
-{scores}
+On the {{ split }} images of `{{ run.data }}`:
+
+{% for name, value in scores.items() -%}
+- {{ name }}: {{ value }}
+{% endfor -%}
+{%- endif %}
 
 ## Input
 
-Batches of shape `(N, {channels}, {height}, {width})`, float32: {steps}.
+Batches of shape `({{ (["N"] + m.shape | list) | join(", ") }})`, float32: {{ preparation }}.
 
 ## Output
 
-{output}{temperature}
+{% if m.ensemble -%}
+`logits` `(N, classes)` of the ensemble and `peers` `(N, peers, classes)`, the logits of each peer.
+{%- else -%}
+Logits `(N, classes)`; their softmax gives probabilities.
+{%- endif %}
+{%- if m.temperature != 1 %} Divide logits by {{ "%.4f" | format(m.temperature) }} first (calibration); the scores
+above are those before it.{% endif %}
 
-Classes in order: {names}.
+Classes in order: {{ classes }}.
 
 ## The same network
 
-{verified}{quantized}
+Compared with the trained network on {{ m.verified.images }} test images and {{ m.verified.edge_inputs }} edge
+inputs, run by {{ m.verified.runtime }}: largest difference of a logit
+{{ "%.2e" | format(m.verified.max_difference) }}, labels agree on
+{{ "%.2f" | format(100 * m.verified.label_agreement) }} %.
+{%- if m.quantized %}
+
+Quantised to int8 with {{ m.quantized.calibration_images }} training images: error
+{{ "%.2f" | format(m.quantized.error_float32) }} % before, {{ "%.2f" | format(m.quantized.error_int8) }} % after,
+on {{ "{:,}".format(m.quantized.test_images) }} test images.
+{%- endif %}
 
 ## Use
 
 ```
-coterie predict {file} IMAGE|FOLDER|-
+coterie predict {{ file }} IMAGE|FOLDER|-{{ " --trust" if file.endswith(".pt2") }}
 ```
 
-Provenance: {provenance}. Exported by coterie {version}.
+Provenance: {{ provenance }}. Exported by coterie {{ version }}.
 """
 
+SCORES = {
+    "error": ("error", "{:.2f} %"),
+    "balanced_error": ("balanced error", "{:.2f} %"),
+    "top5_error": ("top-5 error", "{:.2f} %"),
+    "nll": ("negative log-likelihood", "{:.4f}"),
+    "ece": ("expected calibration error", "{:.4f}"),
+    "brier": ("Brier score", "{:.4f}"),
+}
 
-def model_card(metadata: Metadata, file: str) -> str:
-    """Markdown with the front matter that the Hub reads."""
-    m, run, checked = metadata, metadata.provenance, metadata.verified
-    channels, height, width = m.shape
-    output = "Logits `(N, classes)`; their softmax gives probabilities."
-    if m.ensemble is not None:
-        output = (
-            "`logits` `(N, classes)` of the ensemble and `peers` `(N, peers, classes)`, the logits of each peer."
+
+def write_card(metadata: Metadata, file: str) -> str:
+    """Return the card of a file: Markdown with the front matter that the Hub reads."""
+    from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+    run, scores = metadata.provenance, metadata.scores
+    split = {"test": "test", "val": "held-out"}[scores.get("split", "test")]
+    results = None
+    if "error" in scores:
+        accuracy = EvalResult(
+            task_type="image-classification",
+            dataset_name=run["data"],
+            dataset_type=run["data"],
+            dataset_split=split,
+            metric_type="accuracy",
+            metric_value=round(1 - scores["error"] / 100, 6),
         )
-    scores = {
-        "error": ("error", "{:.2f} %"),
-        "balanced error": ("balanced_error", "{:.2f} %"),
-        "top-5 error": ("top5_error", "{:.2f} %"),
-        "negative log-likelihood": ("nll", "{:.4f}"),
-        "expected calibration error": ("ece", "{:.4f}"),
-        "Brier score": ("brier", "{:.4f}"),
-    }
-    rows = [
-        f"| {text} | {form.format(m.scores[key])} |" for text, (key, form) in scores.items() if key in m.scores
-    ]
-    quantized = ""
-    if m.quantized is not None:
-        q = m.quantized
-        quantized = (
-            f"\n\nQuantised to int8 with {q['calibration_images']} training images: "
-            f"error {q['error_float32']:.2f} % before, {q['error_int8']:.2f} % after, "
-            f"on {q['test_images']:,} test images."
-        )
-    return CARD.format(
-        front=yaml.safe_dump(_front_matter(m), sort_keys=False, allow_unicode=True),
-        title=f"{m.model['name']} ({m.predictor})",
-        model=f"`{m.model['name']}`",
-        classes=len(m.classes),
-        data=run["data"],
-        method=run["method"],
-        epochs=run["epochs"],
-        seed=run["seed"],
-        what=f"All {m.ensemble['peers']} peers and their ensemble." if m.ensemble else "A single network.",
-        scores="\n".join(rows),
-        channels=channels,
-        height=height,
-        width=width,
-        steps=_steps(m),
-        split=_SPLITS[m.scores.get("split", "test")],
-        output=output,
-        temperature=(
-            f" Divide logits by {m.temperature:.4f} first (calibration); the scores above are those before it."
-            if m.temperature != 1
-            else ""
-        ),
-        names=", ".join(map(_code, m.classes)),
-        verified=(
-            f"Compared with the trained network on {checked['images']} test images and {checked['edge_inputs']} "
-            f"edge inputs, run by {checked['runtime']}: "
-            f"largest difference of a logit {checked['max_difference']:.2e}, "
-            f"labels agree on {100 * checked['label_agreement']:.2f} %."
-        ),
-        quantized=quantized,
-        file=file,
+        results = [accuracy]
+    card_data = ModelCardData(
+        library_name="coterie",
+        pipeline_tag="image-classification",
+        tags=["coterie", "online-distillation", "image-classification", run["method"].lower()],
+        datasets=[run["data"]],
+        metrics=["accuracy"],
+        model_name=f"{metadata.model['name']}-{metadata.predictor}",
+        eval_results=results,
+    )
+    card = ModelCard.from_template(
+        card_data,
+        template_str=TEMPLATE,
+        m=metadata,
+        run=run,
+        split=split,
+        scores={name: form.format(scores[key]) for key, (name, form) in SCORES.items() if key in scores},
+        preparation=_describe_input(metadata),
+        classes=", ".join(map(_code, metadata.classes)),
         provenance=", ".join(f"{key} {value}" for key, value in run.items() if value is not None),
+        file=file,
         version=__version__,
     )
+    return str(card)
 
 
 def _code(name: str) -> str:
-    """A name in Markdown as it is; one with a backtick needs two around it."""
+    """Return a name as Markdown code; one with a backtick needs two around it."""
     return f"`` {name} ``" if "`" in name else f"`{name}`"
 
 
-_SPLITS = {"test": "test", "val": "held-out"}
-
-
-def _steps(m: Metadata) -> str:
-    """How a picture is prepared."""
-    _, height, width = m.shape
-    if m.input["mean"] is None:
-        return f"as the data set `{m.provenance['data']}` makes them in its own code"
-    if m.input["resize"] is None:
-        first = f"the picture resized to {width} x {height}"
-    else:
-        short = m.input["resize"]
-        first = f"the picture's shorter side resized to {short} pixels, the centre {width} x {height} cut out"
-    if m.input.get("filter") == "box":
-        first += " (a pixel is the average of those it covers)"
-    mean, std = m.input["mean"], m.input["std"]
-    return f"{first}; values scaled to 0...1, then\n`(x - mean) / std` with mean `{mean}` and std `{std}`"
-
-
-def _front_matter(m: Metadata) -> dict[str, Any]:
-    data, error = m.provenance["data"], m.scores.get("error")
-    front: dict[str, Any] = {
-        "library_name": "coterie",
-        "pipeline_tag": "image-classification",
-        "tags": ["coterie", "online-distillation", "image-classification", m.provenance["method"].lower()],
-        "datasets": [data],
-        "metrics": ["accuracy"],
-    }
-    if error is not None:
-        result = {
-            "task": {"type": "image-classification"},
-            "dataset": {"name": data, "type": data, "split": _SPLITS[m.scores.get("split", "test")]},
-            "metrics": [{"type": "accuracy", "value": round(1 - error / 100, 6)}],
-        }
-        front["model-index"] = [{"name": f"{m.model['name']}-{m.predictor}", "results": [result]}]
-    return front
+def _describe_input(metadata: Metadata) -> str:
+    """Say how a picture is prepared."""
+    steps, (_, height, width) = metadata.input, metadata.shape
+    if steps["mean"] is None:
+        return f"as the data set `{metadata.provenance['data']}` makes them in its own code"
+    size = f"{width} x {height}"
+    resized = f"the picture resized to {size}"
+    if steps["resize"] is not None:
+        resized = f"the picture's shorter side resized to {steps['resize']} pixels, the centre {size} cut out"
+    if steps.get("filter") == "box":
+        resized += " (a pixel is the average of those it covers)"
+    mean, std = steps["mean"], steps["std"]
+    return f"{resized}; values scaled to 0...1, then\n`(x - mean) / std` with mean `{mean}` and std `{std}`"

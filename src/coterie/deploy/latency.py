@@ -6,6 +6,7 @@ import importlib.util
 import json
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,71 +18,64 @@ from ..config.recipe import Recipe
 from ..files import write
 from ..methods import Method
 from ..methods.base import Ensemble
+from ..models.metadata import Metadata
 from ..peers.cost import interleaved, macs, parameters
 from ..runs.rebuild import restored
-from .formats import WithPeers, session_options, writer
-from .metadata import Metadata
+from .exported import open_session
+from .formats import EnsembleWithPeers, make_writer
 
 BATCHES = {"latency_ms": 1, "images_per_second": 64}
 
 
-def of_run(directory: Path) -> dict[str, dict[str, Any]]:
-    """The costs of a trained run, also written to its costs.json."""
+def measure_run_costs(directory: Path) -> dict[str, dict[str, Any]]:
+    """Measure the costs of a trained run, and write them to its costs.json."""
     recipe, method, _ = restored(directory)
-    found = side_by_side(recipe, method)
-    write(directory / "costs.json", json.dumps(found, indent=2) + "\n")
-    return found
+    costs = measure_costs(recipe, method)
+    write(directory / "costs.json", json.dumps(costs, indent=2) + "\n")
+    return costs
 
 
-def side_by_side(recipe: Recipe, method: Method, seconds: float = 1.0) -> dict[str, dict[str, Any]]:
-    """For each of `plain`, `student` and `ensemble`: parameters, macs, bytes of its safetensors file, and per
-    runtime ({torch, onnx}; onnx where it is installed) the latency at batch 1 and the throughput at batch 64."""
+def measure_costs(recipe: Recipe, method: Method, seconds: float = 1.0) -> dict[str, dict[str, Any]]:
+    """Measure `plain`, `student` and `ensemble`: parameters, macs, bytes of the safetensors file, and speed.
+
+    Speed is the latency at batch 1 and the throughput at batch 64, in torch and, where it is installed, in onnx.
+    """
     shape, classes = recipe.data.shape, len(recipe.data.classes)
     plain = models.factory(recipe.model, classes, shape[0], recipe.model_options, shape[1:], fresh=False)
-    networks: dict[str, nn.Module] = {
-        "plain": plain().eval(),
-        "student": method.deploy().cpu(),
-    }
+    networks: dict[str, nn.Module] = {"plain": plain().eval(), "student": method.deploy().cpu()}
     ensemble = method.predictors().get("ensemble")
     if isinstance(ensemble, Ensemble):
-        networks["ensemble"] = WithPeers(ensemble).cpu().eval()
-    found: dict[str, dict[str, Any]] = {
-        name: {"parameters": parameters(network), "macs": macs(network, shape)}
+        networks["ensemble"] = EnsembleWithPeers(ensemble).cpu().eval()
+    costs: dict[str, dict[str, Any]] = {
+        name: {"parameters": parameters(network), "macs": macs(network, shape), "bytes": _size(network, shape)}
         for name, network in networks.items()
     }
-    runners: dict[str, dict[str, Callable[[Tensor], object]]] = {"torch": dict(networks)}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, network in networks.items():
-            file = Path(folder) / name
-            writer(network, torch.randn(2, *shape), "safetensors")(file, _NOTHING)
-            found[name]["bytes"] = file.stat().st_size
-        if all(importlib.util.find_spec(package) for package in ("onnx", "onnxscript", "onnxruntime")):
-            runners["onnx"] = {name: _onnx(network, shape, Path(folder)) for name, network in networks.items()}
-    for runtime, by_name in runners.items():
+    runtimes: dict[str, dict[str, Callable[[Tensor], object]]] = {"torch": dict(networks)}
+    if all(importlib.util.find_spec(package) for package in ("onnx", "onnxscript", "onnxruntime")):
+        runtimes["onnx"] = {name: _onnx_runner(network, shape) for name, network in networks.items()}
+    for runtime, runners in runtimes.items():
         for figure, size in BATCHES.items():
             images = torch.randn(size, *shape)
             with torch.no_grad():
-                times = interleaved({name: _call(run, images) for name, run in by_name.items()}, seconds)
-            for name, taken in times.items():
-                value = 1000 * taken if figure == "latency_ms" else size / taken
-                found[name].setdefault(runtime, {})[figure] = value
-    return found
+                times = interleaved({name: partial(run, images) for name, run in runners.items()}, seconds)
+            for name, time in times.items():
+                value = 1000 * time if figure == "latency_ms" else size / time
+                costs[name].setdefault(runtime, {})[figure] = value
+    return costs
 
 
-_NOTHING = Metadata("", {}, {}, [])
+def _encode(network: nn.Module, shape: tuple[int, ...], format: Any) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "network"
+        make_writer(network, torch.randn(2, *shape), format)(file, Metadata("", {}, {}, []))
+        return file.read_bytes()
 
 
-def _onnx(network: nn.Module, shape: tuple[int, ...], folder: Path) -> Callable[[Tensor], object]:
-    import onnxruntime
+def _size(network: nn.Module, shape: tuple[int, ...]) -> int:
+    return len(_encode(network, shape, "safetensors"))
 
-    file = folder / "network.onnx"
-    writer(network, torch.randn(2, *shape), "onnx")(file, _NOTHING)
-    options = session_options()
-    # Else the threads of one network still spin, and take the cores, while the next one is timed.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = onnxruntime.InferenceSession(file.read_bytes(), options, ["CPUExecutionProvider"])
+
+def _onnx_runner(network: nn.Module, shape: tuple[int, ...]) -> Callable[[Tensor], object]:
+    # With spinning, one network's threads would take the cores while the next one is timed.
+    session = open_session(_encode(network, shape, "onnx"), spin=False)
     return lambda images: session.run(None, {"images": images.numpy()})
-
-
-def _call(run: Callable[[Tensor], object], images: Tensor) -> Callable[[], object]:
-    return lambda: run(images)

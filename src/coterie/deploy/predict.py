@@ -1,4 +1,4 @@
-"""An exported file and pictures become labels with probabilities, batch by batch."""
+"""A file of a network and pictures become labels with probabilities, batch by batch."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from torch import Tensor
 
 from ..data.images import SUFFIXES
 from ..errors import InputError, reason
-from . import images
-from .formats import Loaded
+from .exported import ExportedNetwork, Outputs
+from .pictures import load_picture
 
 
 @dataclass
 class Prediction:
-    """What a file says about one picture; without labels where the picture could not be read.
+    """The labels of one picture; none where the picture could not be read.
 
-    disagreement: of an ensemble, how far its peers are apart: the L2 distance between the softmax outputs of two
-        of them, averaged over the pairs (0: of one mind; sqrt(2): each certain of another class).
+    disagreement: of an ensemble, the distance between its peers: the L2 distance between the softmax outputs of
+        two of them, averaged over the pairs (0: they agree; sqrt(2): each is certain of another class).
     """
 
     image: str
@@ -36,65 +36,68 @@ class Prediction:
     def as_dict(self) -> dict[str, Any]:
         if self.problem is not None:
             return {"image": self.image, "problem": self.problem}
-        found: dict[str, Any] = {
-            "image": self.image,
-            "top": [{"label": label, "probability": p} for label, p in self.top],
-        }
-        return found if self.disagreement is None else {**found, "disagreement": self.disagreement}
+        labels = [{"label": label, "probability": p} for label, p in self.top]
+        row: dict[str, Any] = {"image": self.image, "top": labels}
+        return row if self.disagreement is None else {**row, "disagreement": self.disagreement}
 
 
-def predict(loaded: Loaded, names: Iterable[str], top: int = 5, batch: int = 64) -> Iterator[Prediction]:
-    """Predictions for files, folders and `-`, in order; at most one batch of pictures is in memory."""
-    if top < 1 or batch < 1:
-        raise InputError("--top and --batch must be at least 1.")
-    preparation = loaded.metadata.input
-    if preparation["channels"] not in (1, 3):
+def predict_pictures(
+    exported: ExportedNetwork, names: Iterable[str], top: int = 5, batch: int = 64
+) -> Iterator[Prediction]:
+    """Yield predictions for files, folders and `-`, in order, with at most one batch of pictures in memory."""
+    for option, value in (("top", top), ("batch", batch)):
+        if value < 1:
+            raise InputError(f"`{option}` must be at least 1, not {value}.")
+    preprocessing = exported.metadata.input
+    if preprocessing["channels"] not in (1, 3):
         raise InputError(
-            f"Its input has {preparation['channels']} channels, which no picture file is known to have: call the "
-            "network in its own runtime."
+            f"Its input has {preprocessing['channels']} channels, which no picture file has: call the network in "
+            "its own runtime."
         )
-    if preparation["mean"] is None:
+    if preprocessing["mean"] is None:
         raise InputError(
             "The file cannot say how a picture becomes its input, for the data set it was trained on made its "
             "tensors itself: prepare them the same way and call the network in its own runtime."
         )
-    files = find(names)
+    files = list_pictures(names)
 
-    def read(file: Path) -> Tensor | InputError:
+    def load(file: Path) -> Tensor | InputError:
         try:
-            return images.load(file, preparation)
-        except InputError as problem:
-            return problem
+            return load_picture(file, preprocessing)
+        except InputError as error:
+            return error
 
     # Pillow decodes outside of Python's lock, so threads help.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        while some := list(islice(files, batch)):
-            yield from _label(loaded, some, list(pool.map(read, some)), top)
+        while batch_files := list(islice(files, batch)):
+            yield from _label(exported, batch_files, list(pool.map(load, batch_files)), top)
 
 
-def find(names: Iterable[str]) -> Iterator[Path]:
-    """Every picture named: a file as it is, a folder's pictures in order with those below, `-` reads names from
-    the standard input, one per line."""
+def list_pictures(names: Iterable[str]) -> Iterator[Path]:
+    """Yield every picture named: a file, a folder's pictures with those below it, `-` for names from the standard
+    input, one per line."""
     for name in names:
         if name == "-":
-            yield from find(_lines())
+            yield from list_pictures(_input_lines())
         elif os.path.isdir(name):  # noqa: PTH112 (Path's raises where a name is too long or closed to us)
-            yield from _below(name)
+            yield from _pictures_below(name)
         else:
             yield Path(name)
 
 
-def _below(name: str) -> Iterator[Path]:
-    """The pictures in a folder and all below it; folders that cannot be opened come last, to be told of."""
+def _pictures_below(name: str) -> Iterator[Path]:
+    """Yield the pictures in a folder and below it; folders that cannot be opened come last, to be reported."""
     closed: list[Path] = []
-    for folder, below, inside in os.walk(name, onerror=lambda error: closed.append(Path(error.filename))):
-        below.sort()
-        yield from (Path(folder, file) for file in sorted(inside) if is_picture(file))
+    for folder, folders, files in os.walk(name, onerror=lambda error: closed.append(Path(error.filename))):
+        folders.sort()
+        for file in sorted(files):
+            if Path(file).suffix.lower() in SUFFIXES and not file.startswith("."):
+                yield Path(folder, file)
     yield from closed
 
 
-def _lines() -> Iterator[str]:
-    """Names as the file system has them, whatever their encoding."""
+def _input_lines() -> Iterator[str]:
+    """Yield names as the file system has them, whatever their encoding."""
     for line in sys.stdin.buffer:
         if b"\0" in line:
             raise InputError(
@@ -104,52 +107,49 @@ def _lines() -> Iterator[str]:
             yield os.fsdecode(line.rstrip(b"\r\n"))
 
 
-def is_picture(name: str) -> bool:
-    return Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
-
-
-def _label(loaded: Loaded, files: list[Path], read: list[Tensor | InputError], top: int) -> Iterator[Prediction]:
-    good = [image for image in read if isinstance(image, Tensor)]
-    results: Iterator[Prediction] = iter(())
-    if good:
-        logits, peers = _run(loaded, torch.stack(good))
-        names = loaded.metadata.classes
-        wanted = (len(good), len(names))
-        if logits.shape != wanted or not (peers is None or (peers.dim() == 3 and peers.shape[::2] == wanted)):
-            raise InputError(
-                f"The file names {len(names)} classes, but its network gives an output of {tuple(logits.shape)}: "
-                "its metadata is wrong, export it again."
-            )
-        if not logits.isfinite().all():
-            raise InputError("The network in the file gives no numbers (NaN or infinite): export a healthy one.")
-        t = loaded.metadata.temperature
+def _label(
+    exported: ExportedNetwork, files: list[Path], pictures: list[Tensor | InputError], top: int
+) -> Iterator[Prediction]:
+    """Yield the predictions of a batch, some pictures of which could not be read."""
+    images = [picture for picture in pictures if isinstance(picture, Tensor)]
+    labels: Iterator[tuple[list[tuple[str, float]], float | None]] = iter(())
+    if images:
+        logits, peers = _run(exported, torch.stack(images))
+        names, t = exported.metadata.classes, exported.metadata.temperature
         values, index = (logits.float() / t).softmax(1).topk(min(top, len(names)), dim=1)
-        apart = [None] * len(good) if peers is None else disagreement(peers / t).tolist()
-        results = iter(
-            [
-                Prediction("", [(names[i], p) for i, p in zip(row, ps, strict=True)], d)
-                for row, ps, d in zip(index.tolist(), values.tolist(), apart, strict=True)
-            ]
-        )
-    for file, image in zip(files, read, strict=True):
-        if isinstance(image, Tensor):
-            prediction = next(results)
-            prediction.image = str(file)
-            yield prediction
+        rows = zip(index.tolist(), values.tolist(), strict=True)
+        best = [[(names[i], p) for i, p in zip(classes, ps, strict=True)] for classes, ps in rows]
+        labels = zip(best, [None] * len(best) if peers is None else disagreement(peers / t).tolist(), strict=True)
+    for file, picture in zip(files, pictures, strict=True):
+        if isinstance(picture, Tensor):
+            yield Prediction(str(file), *next(labels))
         else:
-            yield Prediction(str(file), [], problem=str(image))
+            yield Prediction(str(file), [], problem=str(picture))
 
 
-def _run(loaded: Loaded, batch: Tensor) -> tuple[Tensor, Tensor | None]:
+def _run(exported: ExportedNetwork, batch: Tensor) -> Outputs:
+    """Run a batch; refuse outputs that are not what the metadata says."""
     try:
-        return loaded.run(batch)
+        logits, peers = exported.run(batch)
     except Exception as error:  # whatever the runtime raises: the network does not take what the metadata says
         shape = "x".join(map(str, batch.shape[1:]))
         raise InputError(f"The network in the file does not take images of {shape}: {reason(error)}") from None
+    classes = len(exported.metadata.classes)
+    shape_of_logits = (len(batch), classes)
+    if logits.shape != shape_of_logits or not (
+        peers is None or (peers.dim() == 3 and peers.shape[::2] == shape_of_logits)
+    ):
+        raise InputError(
+            f"The file names {classes} classes, but its network gives an output of {tuple(logits.shape)}: "
+            "its metadata is wrong, export it again."
+        )
+    if not logits.isfinite().all():
+        raise InputError("The network in the file gives no numbers (NaN or infinite): export a healthy one.")
+    return logits, peers
 
 
 def disagreement(peers: Tensor) -> Tensor:
-    """(B, m, C) logits -> (B): Fig. 4's distance between peers, image by image."""
+    """Return Fig. 4's distance between peers, image by image: (B, m, C) logits -> (B)."""
     p = peers.float().softmax(-1)
     pairs = [(p[:, a] - p[:, b]).norm(dim=-1) for a, b in combinations(range(p.shape[1]), 2)]
     return torch.stack(pairs).mean(0) if pairs else torch.zeros(len(p))

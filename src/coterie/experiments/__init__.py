@@ -1,1 +1,1 @@
-"""The paper's tables and figures as data, the runner that fills them, and the statistics beside them."""
+"""Train many runs side by side."""

@@ -1,4 +1,7 @@
-"""One file per method: peers and losses become terms. The folder listing is the list of methods."""
+"""Turn peers and losses into loss terms.
+
+A method is one file in this folder.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..models import weights as trained
+from ..models.weights import load_trained
 from ..peers.layout import channels_last
 from ..peers.net import PeerNet
 from .base import Method, Views
@@ -31,8 +31,8 @@ class KD(Method):
 
     Args:
         net: the student, a PeerNet of one peer.
-        teacher: the directory of a finished run, a .safetensors file of weights, or the network itself.
-        teacher_model: the name of the network whose weights the file holds.
+        teacher: the directory of a finished run, a .safetensors file, or the network itself.
+        teacher_model: the name of the network whose weights the file holds, if the file does not say it.
         temperature: T.
         weight: a.
     """
@@ -84,7 +84,7 @@ class _Teacher:
             if isinstance(self.source, nn.Module):
                 network = copy.deepcopy(self.source)
             else:
-                network = trained.load(self.source, self.model, student.num_classes, student.input_shape)
+                network = load_trained(self.source, self.model, student.num_classes, student.input_shape)
             network = network.to(like).eval().requires_grad_(False)
             channels_last(network, [network], student.input_shape)
             with torch.no_grad():

@@ -1,1 +1,1 @@
-"""Metrics: logits become numbers."""
+"""Turn logits into numbers."""

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..data import Data
-from ..data.base import Split, to_device
+from ..data.batch import SplitName, to_device
 from ..methods import Method
 from ..peers.trace import evaluating
 from .calibration import halves, temperature
@@ -203,14 +203,14 @@ def calibrations(
 
 
 def collect_logits(
-    method: Method, data: Data, split: Split, device: torch.device | str
+    method: Method, data: Data, split: SplitName, device: torch.device | str
 ) -> tuple[dict[str, Tensor], Tensor]:
     """What every predictor says to every image of a split, and the labels."""
     parts: dict[str, list[Tensor]] = {}
     labels: list[Tensor] = []
     with evaluating(method):
-        for images, found in data.test_batches(1000, split=split):
-            for name, z in method.logits(images.to(device)).items():
+        for images, found in data.test_batches(1000, split=split, device=device):
+            for name, z in method.logits(images).items():
                 parts.setdefault(name, []).append(z.float().cpu())
-            labels.append(found)
+            labels.append(found.cpu())
     return {name: torch.cat(found) for name, found in parts.items()}, torch.cat(labels)

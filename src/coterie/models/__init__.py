@@ -1,4 +1,7 @@
-"""A name becomes a factory of networks. Every function in an `__all__` of this folder is a name."""
+"""Turn a name into a network.
+
+Every function in an `__all__` of this folder is a name.
+"""
 
 from __future__ import annotations
 

@@ -1,67 +1,104 @@
-"""A run directory or a weights file becomes the trained network it holds."""
+"""A weights file, or a run directory, becomes the trained network it holds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from .. import models
 from ..errors import InputError
+from .metadata import Metadata, read_metadata
+
+LIBRARY_MODEL = r"((timm|torchvision):)?\w[\w.-]*"
 
 
-def load(source: str, model: str | None, num_classes: int, shape: Sequence[int]) -> nn.Module:
-    """The network, for images of this shape, of a finished run or of a .safetensors file of `model`'s weights."""
-    path, options = Path(source), dict[str, Any]()
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """Read a safetensors file."""
+    if not file.is_file():
+        raise InputError(f"There is no weights file {file}.")
+    try:
+        return load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{file} is not a safetensors file of weights: {error}.") from None
+
+
+def check_weights(
+    file: Path, weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], network: str = "the network"
+) -> None:
+    """Raise an `InputError` where a file's weights have other names or shapes than a network's state dict."""
+    missing = [name for name in expected if name not in weights]
+    unknown = [name for name in weights if name not in expected]
+    for problem, names in (("it lacks", missing), ("the network does not have", unknown)):
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise InputError(f"{file} does not fit {network}: {problem} {', '.join(names[:3])}{more}.")
+    for name, weight in expected.items():
+        if weights[name].shape != weight.shape:
+            shapes = f"{tuple(weights[name].shape)} in the file, {tuple(weight.shape)} in the network"
+            raise InputError(f"{file} does not fit {network}: {name} is {shapes}.")
+
+
+def name_network(file: Path, metadata: Metadata, model: str | None, option: str) -> str:
+    """Return the name of a file's network: `model`, the value of this option, or what the file says.
+
+    A file may name networks of Coterie, timm and torchvision; code of the user's own is run only if the user
+    names it.
+    """
+    name: str = metadata.model["name"]
+    if model is None and not re.fullmatch(rf"{LIBRARY_MODEL}(,{LIBRARY_MODEL})*", name):
+        raise InputError(
+            f"{file} holds the weights of '{name}', code that is not in the file: if you trust that code, name it "
+            f"by `{option}`."
+        )
+    return model or name
+
+
+def load_trained(source: str, model: str | None, num_classes: int, shape: Sequence[int]) -> nn.Module:
+    """Load the network of a finished run, or of a .safetensors file, for images of `shape`.
+
+    `model` names the network where the file does not, or where it is the user's own code.
+    """
+    path = Path(source)
     if not path.exists():
         raise InputError(f"There is no run directory or weights file {source}.")
-    if path.is_dir():
-        model, options = _described(path)
-        path = path / "student.safetensors"
-        if not path.is_file():
+    file = path / "student.safetensors" if path.is_dir() else path
+    metadata, options = read_metadata(file) if file.is_file() else None, dict[str, Any]()
+    if metadata is not None:
+        options = metadata.model["options"]
+        model = metadata.model["name"] if path.is_dir() else name_network(file, metadata, model, "teacher_model")
+    elif path.is_dir():  # not finished, or older than the metadata of its weights
+        model, options = _read_model(path)
+        if not file.is_file():
             raise InputError(f"{source} holds no trained network yet: finish that run first.")
     elif model is None:
         raise InputError(f"{source} holds weights alone: name the network they belong to (`teacher_model`).")
-    try:
-        weights = load_file(path)
-    except (SafetensorError, OSError):
-        raise InputError(f"{path} is not a safetensors file of weights.") from None
+    weights = read_weights(file)
     channels, height, width = shape
     network = models.factory(model, num_classes, channels, options, (height, width), fresh=False)()
-    _check(source, model, weights, network.state_dict(), num_classes)
+    expected = network.state_dict()
+    differing = [name for name, w in expected.items() if name in weights and weights[name].shape != w.shape]
+    if differing and all(
+        expected[name].shape[:1] == (num_classes,) and weights[name].shape[1:] == expected[name].shape[1:]
+        for name in differing
+    ):
+        classes = len(weights[differing[0]])
+        raise InputError(f"The network in {source} has {classes} classes, but the data has {num_classes}.")
+    check_weights(file, weights, expected, model)
     network.load_state_dict(weights)
     return network
 
 
-def _described(run: Path) -> tuple[str, dict[str, Any]]:
+def _read_model(run: Path) -> tuple[str, dict[str, Any]]:
+    """Read a run's model and its options."""
     try:
         config = yaml.safe_load((run / "config.yaml").read_text())
         return config["model"], config["model_options"]
     except (OSError, KeyError, TypeError, yaml.YAMLError):
         raise InputError(f"{run} is not a run directory: it has no config.yaml that names a model.") from None
-
-
-def _check(
-    source: str, model: str, found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor], num_classes: int
-) -> None:
-    """The same names and shapes, or a sentence that says what differs."""
-    odd = sorted(found.keys() ^ wanted.keys())
-    if odd:
-        raise InputError(f"The weights in {source} are not those of {model}: {odd[0]} is only in one of them.")
-    differ = [name for name in wanted if found[name].shape != wanted[name].shape]
-    if not differ:
-        return
-    name = differ[0]
-    theirs, ours = found[name].shape, wanted[name].shape
-    if all(wanted[n].shape[:1] == (num_classes,) and found[n].shape[1:] == wanted[n].shape[1:] for n in differ):
-        raise InputError(f"The network in {source} knows {theirs[0]} classes, but here there are {num_classes}.")
-    raise InputError(
-        f"The weights in {source} do not fit {model} on these images: {name} has the shape {tuple(theirs)} "
-        f"instead of {tuple(ours)}."
-    )

@@ -1,1 +1,1 @@
-"""The paper's tables and figures, and the study, filled again."""
+"""Fill the paper's tables and figures, and the study."""

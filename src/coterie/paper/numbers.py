@@ -116,7 +116,7 @@ NUMBERS: dict[str, dict[Where, dict[str, Number]]] = {
 SAYS = {
     "table1": "PCL is the best method on every network and data set.",
     "table2": "Every component helps: the ensemble teacher by about 2.6 points, the mean teachers by about 1.1; "
-    "atomic_path either costs accuracy.",
+    "replacing either costs accuracy.",
     "table3": "PCL-E is the best ensemble, by about 0.3 points on CIFAR-10 and 0.6 on CIFAR-100.",
     "table4": "PCL beats two-stage distillation from ResNet-110 without a pretrained teacher.",
     "fig3": "PCL's error drops rapidly within 50 of 300 epochs and then goes on gradually; without L_pm the "

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..metrics.seeds import PAIRED
-from ..report.content import Cell, Figure, Section, Table, difference, number, spread, text
+from ..report.content import Figure, Section
 from ..report.from_metrics import banded, figures
+from ..report.table import Cell, Table, difference, number, spread, text
 from .figures import accuracy, averaged_error, error
 from .numbers import SAYS
 from .protocols import PROTOCOLS, Protocol

@@ -142,12 +142,12 @@ PRIMARY = (
 
 MIXING: dict[str, dict[str, float | None]] = {
     "cifar": {
-        "CutMix": None,
+        "CutMix": 0.5,
         "CutMix, 2x epochs": None,
-        "CutMix, 4x epochs": None,
+        "CutMix, 4x epochs": 1.0,
         "ONE + CutMix": None,
-        "KDCL + CutMix": None,
-        "PCL + CutMix": None,
+        "KDCL + CutMix": 0.25,
+        "PCL + CutMix": 0.5,
     },
     "fashion": {
         "CutMix": None,

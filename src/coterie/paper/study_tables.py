@@ -11,10 +11,8 @@ from typing import Any
 from rich.console import Console
 
 from ..metrics.seeds import Difference, Spread
-from ..report.content import NOTHING, Cell, Section, Table, number, spread, text
-from ..report.formats import markdown as markdown_table
-from ..report.formats import terminal
-from ..report.terminal import print_table
+from ..report.content import Section
+from ..report.table import NOTHING, Cell, Table, number, print_table, spread, text, to_markdown
 from .render import provenance
 from .results import Origin
 from .study import HELD_OUT, Study
@@ -66,14 +64,13 @@ class StudyTables:
         """Print them on a terminal."""
         console = console or Console()
         for table in self.tables:
-            print_table(terminal(table), console)
-            console.print(table.note, highlight=False, markup=False, soft_wrap=True)
+            print_table(table, console)
         for note in self.notes:
             console.print(note, highlight=False, markup=False, soft_wrap=True)
 
     def markdown(self) -> str:
         """Write them as Markdown."""
-        parts = [f"{markdown_table(table)}\n{table.note}\n" for table in self.tables]
+        parts = [f"{to_markdown(table)}\n{table.note}\n" for table in self.tables]
         notes = "".join(f"- {note}\n" for note in self.notes)
         return "\n".join([*parts, *([notes] if notes else [])]) + provenance(self.origins)
 

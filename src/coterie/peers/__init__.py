@@ -1,1 +1,1 @@
-"""Peers: a network becomes m peers that share their lower modules."""
+"""Turn a network into m peers that share their lower modules."""

@@ -1,1 +1,1 @@
-"""Numbers become tables, pictures and a page."""
+"""Turn numbers into tables and pictures."""

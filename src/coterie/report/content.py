@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from ..metrics.seeds import NOTHING, Difference, Spread
+from .table import Cell, Table
 
 FOLD = 6
 """More figures of single recipes than this are folded away."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A table's cell: what is shown, the number behind it where it is one, and its deviation over seeds."""
-
-    text: str
-    value: float | None = None
-    strong: bool = False
-    deviation: float | None = None
-
-
-@dataclass
-class Table:
-    """Rows of cells under named columns."""
-
-    title: str
-    columns: Sequence[str]
-    rows: list[list[Cell]]
-    note: str = ""
-
-    def numeric(self, column: int) -> bool:
-        cells = [row[column] for row in self.rows]
-        return any(c.value is not None for c in cells) or all(c.text == NOTHING for c in cells)
 
 
 @dataclass
@@ -116,21 +91,3 @@ def by_setting(title: str, columns: Sequence[str], rows: list[list[Cell]], note:
     if len(shared) != 1:
         return Table(title, ["network and data", *columns], rows, note)
     return Table(f"{title}, {shared.pop()}", columns, [row[1:] for row in rows], note)
-
-
-def spread(value: Spread, digits: int = 2, strong: bool = False) -> Cell:
-    return Cell(value.text(digits), value.mean if value.count else None, strong, value.std)
-
-
-def difference(value: Difference | None) -> Cell:
-    return Cell(NOTHING) if value is None else Cell(value.text(), value.mean, value.clear)
-
-
-def number(value: float | None, form: str = "{:,.0f}") -> Cell:
-    if value is None or not math.isfinite(value):
-        return Cell(NOTHING)
-    return Cell(form.format(value), value)
-
-
-def text(value: object) -> Cell:
-    return Cell(str(value))

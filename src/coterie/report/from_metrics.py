@@ -10,10 +10,11 @@ from typing import Any
 from ..methods.losses import ramp_up
 from ..metrics.seeds import NOTHING, PAIRED, Spread
 from ..runs.reader import Record, score
-from . import content
+from . import table
 from .charts import COLOURS, Line, in_words, lines
-from .content import Cell, Figure, Section, Table, Tile, by_setting, number, spread, text
+from .content import Figure, Section, Tile, by_setting
 from .groups import Group, best, compared, difference, reference, settings, tested_on
+from .table import Cell, Table, number, spread, text
 
 POINTS = 150
 """A curve of more epochs is thinned to this many points, its last one kept."""
@@ -109,7 +110,7 @@ def results(groups: Sequence[Group]) -> Section:
                     text(g.label),
                     spread(error, strong=error.mean == lowest),
                     spread(g.balanced_error()),
-                    content.difference(gap),
+                    table.difference(gap),
                     spread(g.error("ensemble")),
                     spread(g.final(of_deployed("top5_error"))),
                     spread(g.final(of_deployed("nll")), 3),

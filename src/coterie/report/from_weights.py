@@ -11,10 +11,11 @@ from itertools import accumulate
 from ..metrics.seeds import NOTHING, Spread
 from ..runs.reader import Record, Result, at_its_fastest
 from .charts import COLOURS, Line, brief, reliability
-from .content import Cell, Figure, Gallery, Section, Table, Tile, by_setting, number, spread, text
+from .content import Figure, Gallery, Section, Tile, by_setting
 from .examine import Examination, Network
 from .from_metrics import figures, of_deployed, thinned
 from .groups import Group, best, reference, settings, tested_on
+from .table import Cell, Table, number, spread, text
 
 EXAMINED = 4
 """So many networks are looked at closely; of a larger table, the Baselines and the best come first."""
@@ -304,7 +305,7 @@ def deployment(found: Sequence[Found]) -> Section:
 
 
 def _measured(f: Found) -> list[list[Cell]]:
-    """What `deploy.side_by_side` wrote into the run, if it was asked to."""
+    """What `deploy.measure_costs` wrote into the run, if it was asked to."""
     try:
         costs = json.loads((examinee(f.group).path / "costs.json").read_text())
         plain, rows = costs["plain"], []

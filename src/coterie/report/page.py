@@ -18,6 +18,7 @@ from . import from_metrics, from_weights
 from .content import Section, Tile
 from .examine import examine
 from .groups import Group, compared, group
+from .table import to_html
 
 REFRESH = 3
 """Seconds between two looks at the files of a run that goes on."""
@@ -98,6 +99,7 @@ def render(report: Report, title: str, refresh: int | None = None) -> str:
     environment = Environment(
         loader=PackageLoader("coterie.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
+    environment.globals["to_html"] = to_html
     return environment.get_template("page.html").render(
         title=title,
         report=report,

@@ -1,1 +1,1 @@
-"""Runs: a run directory, written and read."""
+"""Write and read run directories."""

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import IO, Any
 
 import yaml
-from safetensors.torch import save
 
 from ..config.options import from_file
 from ..config.recipe import RUNTIME_OPTIONS, Recipe
-from ..data.inspect import contact_sheet
+from ..data.inspection import contact_sheet
 from ..errors import InputError, reason, warn
 from ..files import write
 from ..methods import Method
+from ..models.metadata import encode_weights
 from ..runs.checkpoints import Checkpoints
+from .description import describe_predictor
 from .environment import environment
 from .tracking import Tracker, need, tracker
 
@@ -141,9 +142,10 @@ class Run:
         return int(state["epoch"])
 
     def finish(self, method: Method) -> None:
-        """Write the deployable network's weights, a copy of each: a file refuses weights that are tied."""
-        weights = {k: v.detach().cpu().contiguous().clone() for k, v in method.deploy().state_dict().items()}
-        write(self.student, save(weights))
+        """Write the deployable network, with what `coterie predict` needs to use it."""
+        assert self.recipe is not None
+        metadata = describe_predictor(self.recipe, method, method.deployed, self.recipe.epochs)
+        write(self.student, encode_weights(method.deploy().state_dict(), metadata))
 
     def _compare(self, recipe: Recipe) -> None:
         # Read as options: one that is newer than the run has had its default.

@@ -22,7 +22,7 @@ def evaluate_run(directory: Path, data: Data | None = None, calibrated: bool = F
         data.resolve_seed(recipe.seed)
     tested = recipe.data if data is None else _same_classes(recipe.data, data)
     device = recipe.torch_device()
-    result = evaluate(method.to(device), tested.test_batches(1000), device, classes=tested.classes)
+    result = evaluate(method.to(device), tested.test_batches(1000, device=device), device, classes=tested.classes)
     for name, network in method.predictors().items():
         costs = {"parameters": parameters(network), "macs": macs(network, recipe.data.shape)}
         result["predictors"][name] |= costs

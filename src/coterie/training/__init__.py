@@ -1,1 +1,1 @@
-"""Training: terms become weights."""
+"""Turn loss terms into weights."""

@@ -9,31 +9,23 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import nn
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from ..data import Data
+from ..data.sampler import Indices, Piece, rank_slice, split_batch
 from ..errors import Failure, InputError, reason
 from ..methods import Method
 from ..methods.trial import trial_step
 
 T = TypeVar("T")
-
-
-class Piece(NamedTuple):
-    """What one process computes at once: images, how many of them are new, and the weight of their loss."""
-
-    images: NDArray[np.int64]
-    size: int
-    weight: float
 
 
 @dataclass
@@ -48,18 +40,9 @@ class World:
     size: int = 1
     control: dist.ProcessGroup | None = None
 
-    def pieces(self, batch: NDArray[np.int64], accumulate: int = 1) -> list[Piece]:
-        """This process's share of a global batch, in at most `accumulate` parts.
-
-        The weights make the average over all processes, which is what DDP takes, the mean over the global
-        batch. Batch-norm needs two images: where there are not enough, the last processes compute something
-        that does not count, for gradients are exchanged by all or none.
-        """
-        shares = _cut(batch, self.size)
-        if self.rank >= len(shares):
-            return [Piece(batch[:2], 0, 0.0)]
-        parts = _cut(shares[self.rank], accumulate)
-        return [Piece(part, len(part), len(part) * self.size / len(batch)) for part in parts]
+    def pieces(self, batch: Indices, accumulate: int = 1) -> list[Piece]:
+        """Return this process's share of a global batch, in at most `accumulate` pieces."""
+        return split_batch(batch, self.size, self.rank, accumulate)
 
     def accepts(self, method: Method, accumulate: int) -> None:
         """Refuse to cut up the batches of a method whose terms are no means over single images."""
@@ -70,8 +53,8 @@ class World:
             )
 
     def share(self, size: int) -> slice:
-        """This process's part of a list: no item twice, none left out."""
-        return slice(self.rank * size // self.size, (self.rank + 1) * size // self.size)
+        """Return this process's part of a list."""
+        return rank_slice(size, self.size, self.rank)
 
     def seed(self, seed: int, step: int) -> None:
         """Make what is drawn in a step, as by dropout, depend on seed, step and process alone."""
@@ -187,8 +170,3 @@ def _synchronised(kind: type[_BatchNorm]) -> type[nn.SyncBatchNorm]:
         found: type[nn.SyncBatchNorm] = importlib.import_module("timm.layers").SyncBatchNormAct
         return found
     raise InputError(f"--sync-batch-norm cannot know what {kind.__name__} does beside batch-norm: leave it out.")
-
-
-def _cut(images: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
-    """At most `count` parts of nearly equal size, each of two images or more."""
-    return list(np.array_split(images, max(1, min(count, len(images) // 2))))

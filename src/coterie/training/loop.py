@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..config.recipe import Recipe, batches
+from ..config.recipe import Recipe
 from ..config.schedule import Rates
-from ..data.rng import order
+from ..data.sampler import EpochSampler
 from ..errors import Stopped
 from ..methods import Method
 from ..metrics.evaluate import evaluate
@@ -44,6 +44,9 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
             synchronise_batch_norm(method, device)
         optimizer = recipe.build_optimizer(method)
         per_epoch = recipe.steps_per_epoch
+        sampler = EpochSampler(
+            data.train_size, recipe.batch, recipe.seed, world.size, world.rank, recipe.accumulate
+        )
         rates = Rates(recipe.schedule, optimizer, recipe.epochs, per_epoch, recipe.warmup)
         precision, meter = Precision(device, recipe.precision, recipe.clip_norm), LossMeter(device)
         state = State(method, optimizer, rates, precision, meter)
@@ -74,22 +77,20 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
 
         with ProgressReporter(title, recipe.epochs, per_epoch, state.step, quiet=world.rank > 0) as reporter:
             for epoch in range(state.epoch, recipe.epochs):
-                images = order(recipe.seed, epoch, data.train_size)
-                left = batches(data.train_size, recipe.batch)[state.step - epoch * per_epoch :]
-                steps = [world.pieces(images[part], recipe.accumulate) for part in left]
-                mine = [piece.images for pieces in steps for piece in pieces]
-                stream = data.stream(mine, method.views, recipe.seed, epoch, device)
+                steps = sampler.steps(epoch, start=state.step - epoch * per_epoch)
+                images = [piece.images for batch in steps for piece in batch.pieces]
+                stream = data.stream(images, method.views, recipe.seed, epoch, device)
                 method.train()
-                for part, pieces in zip(left, steps, strict=True):
+                for batch in steps:
                     world.seed(recipe.seed, state.step)
                     lr = rates.set(state.step)
                     if recipe.compile == "reduce-overhead":
                         torch.compiler.cudagraph_mark_step_begin()  # what the last step's graphs wrote is free
-                    labels = torch.from_numpy(data.labels["train"][images[part]])
+                    labels = torch.from_numpy(data.labels["train"][batch.images])
                     with method.cross_entropy.part_of_batch(labels):
-                        for piece in pieces:
+                        for piece in batch.pieces:
                             views, targets = mixed(*next(stream), state.step)
-                            with world.maybe_no_sync(forward, now=piece is pieces[-1]):
+                            with world.maybe_no_sync(forward, now=piece is batch.pieces[-1]):
                                 terms = step.backward(views, targets, epoch, piece.weight)
                             meter.add(terms, piece, state.step, lr)
                     step.update()
@@ -100,7 +101,7 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
                 state.epoch += 1
                 if state.epoch % recipe.evaluate_every == 0 or state.epoch == recipe.epochs:
                     trained, epochs = meter.seconds, epoch % recipe.evaluate_every + 1
-                    eval_batches = data.test_batches(1000, world.share(data.eval_size), data.eval_split)
+                    eval_batches = data.test_batches(1000, world.share(data.eval_size), data.eval_split, device)
                     scores = evaluate(method, eval_batches, device, world.gather)
                     record = {
                         "epoch": epoch,

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..config.recipe import Recipe
+from ..data.sampler import Piece
 from ..errors import Failure, InputError
-from .distributed import Piece, World
+from .distributed import World
 
 
 class _Seen(NamedTuple):

@@ -1,4 +1,4 @@
-"""Predictions and exports as text: a table that grows with the pictures, JSON, CSV."""
+"""Predictions and exports as text: rows that grow with the pictures, JSON, CSV."""
 
 from __future__ import annotations
 
@@ -12,57 +12,56 @@ from typing import TYPE_CHECKING, Literal
 from ..errors import InputError, printable
 
 if TYPE_CHECKING:
-    from ..deploy.export import Exported
+    from ..deploy.export import ExportResult
     from ..deploy.predict import Prediction
 
 
-def show(predictions: Iterable[Prediction], form: Literal["table", "json", "csv"]) -> None:
-    """Print each prediction as it comes; what could not be read is named on the standard error, and counted."""
-    write = {"table": _row, "json": _json, "csv": _csv}[form]
-    read = skipped = 0
-    problem = ""  # the last one, told once it is known not to be the only thing there was
-    started = said = time.monotonic()
-    quiet = sys.stdout.isatty()  # there the rows themselves show how far it is
+def print_predictions(predictions: Iterable[Prediction], form: Literal["table", "json", "csv"]) -> None:
+    """Print each prediction as it comes; name on the standard error what could not be read, and count it."""
+    write = {"table": _print_row, "json": _print_json, "csv": _print_csv}[form]
+    labelled = skipped = 0
+    problem = ""  # the last one: printed once it is known not to be the only picture's, which ends the command
+    started = reported = time.monotonic()
     for prediction in predictions:
-        _tell(problem)
+        _print_skipped(problem)
         problem = prediction.problem or ""
         if prediction.problem is None:
-            write(prediction, read == 0)
-            read += 1
+            write(prediction, labelled == 0)
+            labelled += 1
         else:
             skipped += 1
         now = time.monotonic()
-        if not quiet and now - said > 2:
-            said = now
-            print(f"{read:,} pictures, {read / (now - started):,.0f} per second", file=sys.stderr)
-    if read == 0 and skipped <= 1:
+        if not sys.stdout.isatty() and now - reported > 2:  # on a terminal the rows themselves show the progress
+            reported = now
+            print(f"{labelled:,} pictures, {labelled / (now - started):,.0f} per second", file=sys.stderr)
+    if labelled == 0 and skipped <= 1:
         raise InputError(problem or "No picture was named, or is in the folder.")
-    _tell(problem)
-    if read == 0:
+    _print_skipped(problem)
+    if labelled == 0:
         raise InputError(f"None of {skipped} pictures could be read.")
     if form == "json":
         print("\n]")
     if skipped:
-        print(f"{read:,} labelled, {skipped:,} skipped", file=sys.stderr)
+        print(f"{labelled:,} labelled, {skipped:,} skipped", file=sys.stderr)
 
 
-def _tell(problem: str) -> None:
+def _print_skipped(problem: str) -> None:
     if problem:
         print(f"skipped: {printable(problem)}", file=sys.stderr)
 
 
-def _row(prediction: Prediction, first: bool) -> None:
-    guesses = "  ".join(f"{label} {100 * p:.1f} %" for label, p in prediction.top)
+def _print_row(prediction: Prediction, first: bool) -> None:
+    labels = "  ".join(f"{label} {100 * p:.1f} %" for label, p in prediction.top)
     apart = "" if prediction.disagreement is None else f"  (peers apart {prediction.disagreement:.3f})"
-    print(f"{printable(prediction.image)}  {guesses}{apart}")
+    print(f"{printable(prediction.image)}  {labels}{apart}")
 
 
-def _json(prediction: Prediction, first: bool) -> None:
+def _print_json(prediction: Prediction, first: bool) -> None:
     print("[" if first else ",")
     print("  " + json.dumps(prediction.as_dict()), end="")
 
 
-def _csv(prediction: Prediction, first: bool) -> None:
+def _print_csv(prediction: Prediction, first: bool) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     ensemble = prediction.disagreement is not None
     if first:
@@ -74,12 +73,12 @@ def _csv(prediction: Prediction, first: bool) -> None:
     writer.writerow([name, *cells, *([f"{prediction.disagreement:.6f}"] if ensemble else [])])
 
 
-def describe_export(done: Exported) -> str:
-    """What was written, and the proof."""
-    m = done.metadata
+def describe_export(result: ExportResult) -> str:
+    """Return lines that say what was written, and how it was verified."""
+    m = result.metadata
     v = m.verified
     lines = [
-        f"{done.file}: {m.predictor} of {m.model['name']}, {done.file.stat().st_size:,} bytes",
+        f"{result.file}: {m.predictor} of {m.model['name']}, {result.file.stat().st_size:,} bytes",
         f"{v['runtime']}: largest difference of a logit {v['max_difference']:.2e}, labels agree on "
         f"{100 * v['label_agreement']:.2f} % ({v['images']} test images, {v['edge_inputs']} edge inputs)",
     ]
@@ -96,4 +95,4 @@ def describe_export(done: Exported) -> str:
             f"({c['before']['ece']:.4f} before) on {c['scored_on']}; "
             f"it was fit on {c['fit_on']}"
         )
-    return "\n".join([*lines, f"{done.card}: model card"])
+    return "\n".join([*lines, f"{result.card}: model card"])

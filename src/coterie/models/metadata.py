@@ -1,35 +1,40 @@
-"""Metadata: what an exported file says about itself, checked when it is read, for files come from anywhere."""
+"""Metadata: what a file of a network says about itself, checked when it is read, for files come from anywhere."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
 
 from ..errors import InputError, printable
 
-KEY = "coterie"
+METADATA_KEY = "coterie"
 """Where each format keeps it, as one JSON text."""
 
-LARGEST = 8192
+LARGEST_SIDE = 8192
 """The largest side of an input that is believed."""
 
 
 @dataclass
 class Metadata:
-    """The contents of an exported file.
+    """The contents of a run's student.safetensors or of an exported file.
 
     predictor:  its name in the run: mean1, peer2, ensemble.
-    model:      {name, options}: what `models.factory` makes the network from; different peers by commas.
+    model:      {name, options}: the arguments of `models.factory`; different peers by commas.
     input:      how a picture is prepared; see `Data.preprocessing`.
     classes:    the names of the classes, in the order of the logits.
     ensemble:   {method, options, peers, cut}, where all peers are in the file; None for a single network.
-    temperature: what the logits are divided by before the softmax; 1 without calibration.
-    scores:     its figures on the images of `split`: at the end of training, or for int8 weights measured anew.
-    provenance: the run: method, data, epochs, seed, versions, date.
-    verified:   the comparison with the network it was made from.
-    quantized:  what int8 weights cost in accuracy; None for float32.
+    temperature: a divisor of the logits before the softmax; 1 without calibration.
+    scores:     of an export, its figures on the images of `split`: at the end of training, or measured for int8.
+    provenance: the run: method, data, epochs, seed; of an export, versions and date too.
+    verified:   of an export, the comparison with the trained network.
+    quantized:  the cost of int8 weights in accuracy; None for float32.
     """
 
     predictor: str
@@ -52,25 +57,43 @@ class Metadata:
         return json.dumps(asdict(self), sort_keys=True)
 
 
-def from_json(text: str | None, file: object) -> Metadata:
-    """The metadata in a file, or an InputError that says what is wrong with it."""
+def parse_metadata(text: str | None, file: object) -> Metadata:
+    """Return the metadata that a file holds, or raise an InputError that says what is wrong with it."""
     if not text:
         raise InputError(
-            f"{file} was not written by `coterie export`: it says nothing about its input and classes."
+            f"{file} was not written by `coterie train` or `coterie export`: it says nothing about its input and "
+            "classes."
         )
     try:
-        found = json.loads(text)
-        if not isinstance(found, dict):
+        values = json.loads(text)
+        if not isinstance(values, dict):
             raise ValueError("it is not a mapping")
-        known = {f.name for f in fields(Metadata)}
-        metadata = Metadata(**{name: value for name, value in found.items() if name in known})
-        for what, holds in _CHECKS.items():
+        names = {f.name for f in fields(Metadata)}
+        metadata = Metadata(**{name: value for name, value in values.items() if name in names})
+        for name, holds in _CHECKS.items():
             if not holds(metadata):
-                raise ValueError(f"its {what} cannot be right")
+                raise ValueError(f"its {name} cannot be right")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        reason = str(error) if isinstance(error, ValueError) and "its " in str(error) else "it is incomplete"
-        raise InputError(f"The metadata of {file} is damaged ({reason}): export it again.") from None
+        problem = str(error) if isinstance(error, ValueError) and "its " in str(error) else "it is incomplete"
+        raise InputError(f"The metadata of {file} is damaged ({problem}): export it again.") from None
     return metadata
+
+
+def read_metadata(file: Path) -> Metadata | None:
+    """Return the metadata of a safetensors file, or None where it holds weights alone."""
+    try:
+        with safe_open(file, framework="pt") as stream:
+            text = (stream.metadata() or {}).get(METADATA_KEY)
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{file} is damaged or not a safetensors file of weights: {error}.") from None
+    return None if text is None else parse_metadata(text, file)
+
+
+def encode_weights(weights: Mapping[str, Tensor], metadata: Metadata) -> bytes:
+    """Return a safetensors file of these weights, a copy of each: a file refuses weights that are tied."""
+    copies = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}
+    # One key only: the order of several would differ from process to process.
+    return save(copies, {METADATA_KEY: metadata.to_json()})
 
 
 def _number(value: Any) -> bool:
@@ -78,7 +101,7 @@ def _number(value: Any) -> bool:
 
 
 def _side(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_SIDE
 
 
 def _numbers(values: Any, count: int, accept: Callable[[Any], bool] = _number) -> bool:

@@ -1,0 +1,167 @@
+"""A table and its five writers: terminal, Markdown, CSV, LaTeX and HTML."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import rich.table
+from markupsafe import Markup, escape
+from rich.console import Console
+from rich.text import Text
+
+from ..metrics.seeds import NOTHING, Difference, Spread
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell shows, the number behind it where it is one, and its standard deviation over seeds."""
+
+    text: str
+    value: float | None = None
+    strong: bool = False
+    deviation: float | None = None
+
+
+@dataclass
+class Table:
+    """Rows of cells under named columns; `note` explains them."""
+
+    title: str
+    columns: Sequence[str]
+    rows: list[list[Cell]]
+    note: str = ""
+
+    def numeric(self, column: int) -> bool:
+        cells = [row[column] for row in self.rows]
+        return any(c.value is not None for c in cells) or all(c.text == NOTHING for c in cells)
+
+
+def text(value: object, strong: bool = False) -> Cell:
+    return Cell(str(value), strong=strong)
+
+
+def number(value: float | None, form: str = "{:,.0f}", strong: bool = False) -> Cell:
+    if value is None or not math.isfinite(value):
+        return Cell(NOTHING)
+    return Cell(form.format(value), value, strong)
+
+
+def spread(value: Spread, digits: int = 2, strong: bool = False) -> Cell:
+    return Cell(value.text(digits), value.mean if value.count else None, strong, value.std)
+
+
+def difference(value: Difference | None) -> Cell:
+    return Cell(NOTHING) if value is None else Cell(value.text(), value.mean, value.clear)
+
+
+def print_table(table: Table, console: Console | None = None) -> None:
+    """Print a table, wider than the terminal where its numbers need it, so that none loses its end."""
+    console = console or Console()
+    shown = rich.table.Table(title=Text(table.title) if table.title else None, title_justify="left")
+    for i, column in enumerate(table.columns):
+        shown.add_column(Text(column), justify="right" if table.numeric(i) else "left")
+    for row in table.rows:
+        shown.add_row(*(Text(cell.text, style="bold" if cell.strong else "") for cell in row))
+    needed = Console(width=10_000).measure(shown).maximum
+    Console(file=console.file, width=max(console.width, needed)).print(shown)
+    if table.note:
+        console.print(table.note, highlight=False, markup=False, soft_wrap=True)
+
+
+def to_markdown(table: Table) -> str:
+    def line(cells: list[str]) -> str:
+        return "| " + " | ".join(cells) + " |\n"
+
+    def shown(cell: Cell) -> str:
+        return f"**{_markdown(cell.text)}**" if cell.strong else _markdown(cell.text)
+
+    rule = ["---:" if table.numeric(i) else "---" for i in range(len(table.columns))]
+    head = line([_markdown(column) for column in table.columns]) + line(rule)
+    body = "".join(line([shown(cell) for cell in row]) for row in table.rows)
+    return f"{_markdown(table.title)}\n\n{head}{body}"
+
+
+def _markdown(text: str) -> str:
+    for character in "\\|*_`[]":
+        text = text.replace(character, "\\" + character)
+    return text.replace("<", "&lt;").replace("\n", " ")
+
+
+def to_csv(table: Table) -> str:
+    """Write full numbers; each row names its table, and where there are seeds, deviations follow the means."""
+    deviating = [any(row[i].deviation is not None for row in table.rows) for i in range(len(table.columns))]
+    file = io.StringIO()
+    out = csv.writer(file, lineterminator="\n")
+    heads = [
+        name for i, column in enumerate(table.columns) for name in [column, *[f"{column} std"] * deviating[i]]
+    ]
+    out.writerow(["table", *heads])
+    for row in table.rows:
+        cells: list[object] = [table.title]
+        for i, cell in enumerate(row):
+            missing = cell.text == NOTHING
+            cells.append("" if missing else cell.text if cell.value is None else cell.value)
+            if deviating[i]:
+                cells.append("" if cell.deviation is None else cell.deviation)
+        out.writerow(cells)
+    return file.getvalue()
+
+
+def to_latex(table: Table) -> str:
+    """Write a tabular for the booktabs package."""
+
+    def shown(cell: Cell) -> str:
+        return rf"\textbf{{{_latex(cell.text)}}}" if cell.strong else _latex(cell.text)
+
+    places = "".join("r" if table.numeric(i) else "l" for i in range(len(table.columns)))
+    head = " & ".join(_latex(column) for column in table.columns)
+    body = "".join(" & ".join(shown(cell) for cell in row) + " \\\\\n" for row in table.rows)
+    return (
+        f"% {' '.join(table.title.split())}\n\\begin{{tabular}}{{{places}}}\n\\toprule\n{head} \\\\\n\\midrule\n"
+        f"{body}\\bottomrule\n\\end{{tabular}}\n"
+    )
+
+
+LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "[": "{[}",  # after the end of a row, [ and * would start its options
+    "*": "{*}",
+    "<": "$<$",
+    ">": "$>$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "–": "--",
+    "\n": " ",
+}
+
+
+def _latex(text: str) -> str:
+    return "".join(LATEX.get(character, character) for character in text)
+
+
+def to_html(table: Table) -> Markup:
+    """Write a `<table>`; the page's script sorts by `data-value`."""
+    numeric = ["n" if table.numeric(i) else "" for i in range(len(table.columns))]
+    heads = (
+        f'<th scope="col" class="{kind}"><button type="button">{escape(column)}</button></th>'
+        for column, kind in zip(table.columns, numeric, strict=True)
+    )
+    rows = (
+        "<tr>" + "".join(_html(cell, kind) for cell, kind in zip(row, numeric, strict=True)) + "</tr>\n"
+        for row in table.rows
+    )
+    return Markup(
+        f"<table>\n<caption>{escape(table.title)}</caption>\n<thead><tr>{''.join(heads)}</tr></thead>\n"
+        f"<tbody>\n{''.join(rows)}</tbody>\n</table>"
+    )
+
+
+def _html(cell: Cell, kind: str) -> str:
+    value = "" if cell.value is None else f' data-value="{cell.value}"'
+    return f'<td class="{kind}{" strong" if cell.strong else ""}"{value}>{escape(cell.text)}</td>'

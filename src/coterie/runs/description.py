@@ -1,0 +1,40 @@
+"""A trained predictor's metadata, from its recipe and method."""
+
+from __future__ import annotations
+
+import re
+
+from ..config.recipe import Recipe
+from ..errors import printable
+from ..methods import Method
+from ..models.metadata import Metadata
+
+
+def describe_predictor(recipe: Recipe, method: Method, name: str, epochs: int) -> Metadata:
+    """Return what a file of this predictor says about itself, without scores; `epochs` is how long it trained."""
+    ensemble = None
+    if name.endswith("ensemble"):
+        split = method.net.split
+        ensemble = {
+            "method": recipe.method_class.__name__,
+            "options": recipe.config["method"].get("init_args", {}),
+            "peers": method.net.size,
+            "cut": split.cut if split else None,
+        }
+    # Peers may be of different architectures: the file names one of them, or all.
+    models = recipe.models
+    if len(models) > 1 and (number := re.fullmatch(r"(?:peer|mean)(\d+)", name)):
+        models = [models[int(number[1]) - 1]]
+    return Metadata(
+        predictor=name,
+        model={"name": ",".join(models), "options": recipe.model_options},
+        input=recipe.data.preprocessing(),
+        classes=[printable(label.strip()) for label in recipe.data.classes],  # lines of a file, or folders
+        ensemble=ensemble,
+        provenance={
+            "method": recipe.method_class.__name__,
+            "data": recipe.data.title,
+            "epochs": epochs,
+            "seed": recipe.seed,
+        },
+    )
