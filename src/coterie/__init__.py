@@ -2,24 +2,79 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-
-
-def __getattr__(name: str) -> Any:
-    """`PeerNet`, `Method`, every method and parts of recipes, imported at first use: torch is slow to import."""
-    if not name[0].isupper():
-        raise AttributeError(f"module 'coterie' has no attribute '{name}'")
+if TYPE_CHECKING:
     from .config.schedule import Cosine, Steps
+    from .data.base import Data
     from .data.mix import CutMix, MixUp
-    from .methods import Method, available
+    from .data.multiview import MultiView
+    from .errors import InputError
+    from .methods.base import Method
+    from .methods.baseline import Baseline
+    from .methods.cl import CL
+    from .methods.dml import DML
+    from .methods.ffl import FFL
+    from .methods.kd import KD
+    from .methods.kdcl import KDCL
     from .methods.losses import CrossEntropy
+    from .methods.mcl import MCL
+    from .methods.okddip import OKDDip
+    from .methods.one import ONE
+    from .methods.pcl import PCL
     from .peers.ema import MeanPeers
     from .peers.net import PeerNet
 
-    parts = (PeerNet, MeanPeers, Method, CutMix, MixUp, CrossEntropy, Steps, Cosine)
-    public = {part.__name__: part for part in parts} | available()
-    if name in public:
-        return public[name]
-    raise AttributeError(f"module 'coterie' has no attribute '{name}'; it has {', '.join(public)}")
+__version__ = "0.1.0"
+
+__all__ = [
+    "CL",
+    "DML",
+    "FFL",
+    "KD",
+    "KDCL",
+    "MCL",
+    "ONE",
+    "PCL",
+    "Baseline",
+    "Cosine",
+    "CrossEntropy",
+    "CutMix",
+    "Data",
+    "InputError",
+    "MeanPeers",
+    "Method",
+    "MixUp",
+    "MultiView",
+    "OKDDip",
+    "PeerNet",
+    "Steps",
+]
+
+_MODULES = {
+    "Cosine": "config.schedule",
+    "CrossEntropy": "methods.losses",
+    "CutMix": "data.mix",
+    "Data": "data.base",
+    "InputError": "errors",
+    "MeanPeers": "peers.ema",
+    "Method": "methods.base",
+    "MixUp": "data.mix",
+    "MultiView": "data.multiview",
+    "PeerNet": "peers.net",
+    "Steps": "config.schedule",
+}
+"""Where a public name is defined; methods are in a file named like themselves."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at first use: torch is slow to import."""
+    if name not in __all__:
+        raise AttributeError(f"module 'coterie' has no attribute '{name}'; it has {', '.join(__all__)}")
+    module = _MODULES.get(name, f"methods.{name.lower()}")
+    return getattr(importlib.import_module(f".{module}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])
