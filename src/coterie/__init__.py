@@ -65,15 +65,19 @@ _MODULES = {
     "PeerNet": "peers.net",
     "Steps": "config.schedule",
 }
-"""Where a public name is defined; methods are in a file named like themselves."""
+"""Where a public name is defined; methods are found in their folder."""
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name at first use: torch is slow to import."""
-    if name not in __all__:
-        raise AttributeError(f"module 'coterie' has no attribute '{name}'; it has {', '.join(__all__)}")
-    module = _MODULES.get(name, f"methods.{name.lower()}")
-    return getattr(importlib.import_module(f".{module}", __name__), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    if name[0].isupper():
+        from .methods import available
+
+        if name in (methods := available()):
+            return methods[name]
+    raise AttributeError(f"module 'coterie' has no attribute '{name}'; it has {', '.join(__all__)}")
 
 
 def __dir__() -> list[str]:
