@@ -70,6 +70,7 @@ def test_latex_and_markdown_escape_names() -> None:
 def test_watch_follows_a_run_until_interrupted(copied: Path, tmp_path: Path) -> None:
     run, file = copied / "PCL-0", tmp_path / "live.html"
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    evaluation = (run / "evaluation.json").rename(run / "later.json")
     (run / "metrics.jsonl").write_text(lines[0])
     command = [sys.executable, "-m", "coterie", "report", str(run), "--watch", "-o", str(file)]
     with subprocess.Popen(
@@ -88,7 +89,9 @@ def test_watch_follows_a_run_until_interrupted(copied: Path, tmp_path: Path) -> 
                 metrics.writelines(lines[1:])
             _wait(lambda: "epochs so far" not in file.read_text())
             assert 'http-equiv="refresh"' not in file.read_text()
-            assert "Most confident mistakes" in file.read_text()  # finished: now its weights are looked at
+            assert "Most confident mistakes" not in file.read_text()
+            evaluation.rename(run / "evaluation.json")  # as at the end of a training
+            _wait(lambda: "Most confident mistakes" in file.read_text())
             process.send_signal(signal.SIGINT)
             assert process.wait(10) == 0 and "Traceback" not in process.stderr.read()  # type: ignore[union-attr]
         finally:

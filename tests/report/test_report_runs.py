@@ -62,8 +62,8 @@ def test_missing_partial_and_failed_runs_are_shown_and_named(copied: Path, tmp_p
     edit("PCL-5", lambda text: re.sub(r'"nll": [\d.]+', '"nll": NaN', text))
     edit("PCL-6", lambda text: text.replace('{"epoch": 1', '{"epoch": oops').replace('"lr": 0.1', '"lr": "?"'))
     (copied / "PCL-7" / "config.yaml").unlink()
-    for file in (copied / "Baseline-0").glob("checkpoint*.pt"):
-        file.write_bytes(b"not a checkpoint")
+    (copied / "Baseline-0" / "evaluation.json").write_text('{"predictors": 1}')
+    (copied / "Baseline-1" / "evaluation.json").unlink()
     (copied / "Baseline-1" / "environment.json").write_text("{")
     page.write([copied], tmp_path / "r.html", "t")
     found = Page((tmp_path / "r.html").read_text())
@@ -79,7 +79,7 @@ def test_missing_partial_and_failed_runs_are_shown_and_named(copied: Path, tmp_p
     assert states["Baseline-1"] == "environment.json cannot be read"
     for name, state in states.items():
         assert state == "complete" or f"{name}: {state.split('; ')[0]}" in found.text
-    assert "Baseline-0: " in found.text.split("Calibration")[-1]  # its weights cannot be loaded, and it says so
+    assert "Baseline-0 has no evaluation.json that can be read" in found.text
     # Unfinished runs do not count while finished ones are there: seeds 0, 1, 5 and 6 make the mean.
     methods = [text for text, _ in found.column("Results", "method")]
     assert found.column("Results", "seeds")[methods.index("PCL")][1] == 4
@@ -95,7 +95,7 @@ def test_one_run_that_has_only_begun(copied: Path, tmp_path: Path) -> None:
     page.write([copied / "PCL-0"], tmp_path / "r.html", "t")
     found = Page((tmp_path / "r.html").read_text())
     assert "no run has finished an epoch yet" in found.text
-    assert "there is no checkpoint.pt" in found.text
+    assert "PCL-0 has no evaluation.json that can be read" in found.text and "`coterie evaluate RUN`" in found.text
     assert found.column("Results", "error %") == [("–", None)]
 
 
@@ -291,7 +291,7 @@ def test_a_record_for_several_epochs_and_weights_ahead_of_it(copied: Path, tmp_p
     assert "so far, after 2 of 30 epochs, with Baseline on" in found.text
     assert "too early to compare" in found.text and len(found.tiles) == 4  # and no difference
     assert found.column("Results", "against Baseline")[1][0] == NOTHING
-    assert "its weights err on" not in found.text
+    assert "its evaluation.json has an error" not in found.text
     assert "To train it takes 40.1 times the computation; " in found.text  # of thirty epochs, not of these two
     assert found.column("Cost of training", "× Baseline by the clock")[1][0] == NOTHING
 

@@ -82,13 +82,15 @@ def contact_sheet(
         except (Unreadable, InputError):  # it cannot be read: training will say so
             continue
         batches.append(batch)
-        rows.append((data.classes[int(batch[1][0])], [original, *(_picture(view[0], data) for view in batch[0])]))
+        rows.append(
+            (data.classes[int(batch[1][0])], [original, *(to_picture(view[0], data) for view in batch[0])])
+        )
     if mix is not None and len(rows) > 1:
         mixed_views, targets = _mix_batches(batches, len(data.classes), mix, seed)
         for i, (label, pictures) in enumerate(rows):
             shares = sorted(((p, c) for c, p in enumerate(targets[i].tolist()) if p), reverse=True)
             text = ", ".join(f"{100 * p:.0f} % {data.classes[c]}" for p, c in shares)
-            rows[i] = f"{label}; mixed: {text}", [*pictures, *(_picture(view[i], data) for view in mixed_views)]
+            rows[i] = f"{label}; mixed: {text}", [*pictures, *(to_picture(view[i], data) for view in mixed_views)]
     columns = max((len(pictures) for _, pictures in rows), default=0)
     size = (columns * (CELL + GAP) + GAP, len(rows) * (CELL + LABEL + GAP) + GAP)
     sheet = Image.new("RGB", size, "white")
@@ -113,7 +115,7 @@ def _mix_batches(
     return mix(views, torch.cat([labels for _, labels in batches]), classes, seed=(seed,))
 
 
-def _picture(view: Tensor, data: Data) -> Image.Image:
+def to_picture(view: Tensor, data: Data) -> Image.Image:
     """Undo the normalisation of a view, or stretch it to the full range where that is unknown."""
     values = view.numpy().transpose(1, 2, 0)
     if len(data.mean) == values.shape[2]:

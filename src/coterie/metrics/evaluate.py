@@ -15,6 +15,7 @@ from ..data.batch import SplitName, to_device
 from ..methods import Method
 from ..peers.trace import evaluating
 from .calibration import halves, temperature
+from .mistakes import Mistakes
 
 BINS = 15
 """Bins of the expected calibration error, as Guo et al. (2017)."""
@@ -91,6 +92,11 @@ class Scores:
             "brier": brier,
         }
 
+    def reliability(self) -> list[tuple[float, float, int]]:
+        """Return mean confidence, accuracy and images of each bin; zeros where it is empty."""
+        assert self.bins is not None
+        return [(c / n, r / n, int(n)) if n else (0.0, 0.0, 0) for c, r, n in self.bins.T.tolist()]
+
     def per_class(self, names: list[str]) -> list[dict[str, Any]]:
         """For each class: its images, percent of them missed, percent of its guesses that are wrong, and the
         class that it is most often taken for; None where there is nothing to divide by."""
@@ -116,6 +122,7 @@ def evaluate(
     device: torch.device | str = "cpu",
     gather: Callable[[Any], list[Any]] = lambda mine: [mine],
     classes: list[str] | None = None,
+    mistakes: Mistakes | None = None,
 ) -> dict[str, Any]:
     """Every predictor of a method on labelled images; its training mode is left as it was.
 
@@ -124,7 +131,8 @@ def evaluate(
     Beside the scores: `diversity`, the branch variance of Fig. 4, which is the L2 distance between the softmax
     outputs of two peers, averaged over pairs and images; and `agreement`, how often two peers name one class.
     Both are taken over every two branches, as Fig. 4 does, a leader (OKDDip) among them.
-    With the names of the `classes` each predictor also has a table `per_class`.
+    With the names of the `classes` each predictor also has a table `per_class` and the `bins` of its
+    reliability diagram; `mistakes` collects those of the deployed one.
     """
     scores: dict[str, Scores] = {}
     spread: dict[str, list[Tensor]] = {}
@@ -132,6 +140,8 @@ def evaluate(
         for images, labels in batches:
             images, labels = to_device(images, device), to_device(labels, device)
             logits = method.logits(images)
+            if mistakes is not None:
+                mistakes.add(images, labels, logits[method.deployed])
             for name, z in logits.items():
                 scores.setdefault(name, Scores(classes is not None)).add(z, labels)
             for kind in ("peer", "mean"):
@@ -154,7 +164,7 @@ def evaluate(
     results: dict[str, dict[str, Any]] = {name: dict(score.result()) for name, score in scores.items()}
     if classes is not None:
         for name, score in scores.items():
-            results[name]["per_class"] = score.per_class(classes)
+            results[name] |= {"bins": score.reliability(), "per_class": score.per_class(classes)}
     return {
         "predictors": results,
         "deployed": method.deployed,

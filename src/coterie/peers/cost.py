@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from .trace import evaluating
@@ -110,6 +111,9 @@ def plain_training_macs(network: nn.Module, shape: tuple[int, ...]) -> float:
 def _step_macs(module: nn.Module, loss: Callable[[nn.Module, Tensor], Tensor]) -> float:
     """Count loss and backward pass of a copy of the module; `loss` also gets a weight, for device and dtype."""
     trial = copy.deepcopy(module).train()
+    for part in trial.modules():
+        if isinstance(part, _BatchNorm):
+            part.eval()  # costs the same, and a synchronised one does not wait for other processes
     like = next(trial.parameters())
     with torch.random.fork_rng([like.device] if like.is_cuda else []), torch.enable_grad(), counting() as counter:
         loss(trial, like).backward()

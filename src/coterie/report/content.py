@@ -43,6 +43,8 @@ class Gallery:
     title: str
     pictures: Sequence[Picture]
     note: str = ""
+    wide: bool = False
+    """A picture takes the width of the page, where it needs it."""
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from .. import __version__
 from ..errors import Failure, InputError
 from ..runs.directory import write as write_file
 from ..runs.reader import FILES, find, read
-from . import from_metrics, from_weights
+from . import from_evaluation, from_metrics
 from .content import Section, Tile
-from .examine import examine
+from .evaluation import Entry
 from .groups import Group, compared, group
 from .table import to_html
 
@@ -35,55 +35,47 @@ class Report:
     sections: list[Section]
 
 
-def compose(runs: Sequence[Path], paper: Sequence[Section] = (), live: bool = False) -> Report:
-    """Read these runs, or all runs below these directories. `paper` are views of a table or figure of the paper.
-
-    While runs go on (`live`) only finished ones have their weights looked at.
-    """
+def compose(runs: Sequence[Path], paper: Sequence[Section] = ()) -> Report:
+    """Read these runs, or all runs below these directories; `paper` are views of the paper's tables."""
     groups = group([read(path) for path in find(runs)])
-    chosen = from_weights.chosen(groups)
-    found = []
-    for g in groups:
-        run = from_weights.examinee(g)
-        weights = any(g is c for c in chosen) and (run.finished or not live)
-        found.append(from_weights.Found(g, examine(run, weights)))
+    entries = [Entry.of(g) for g in groups]
     sections = [
         *paper,
         from_metrics.results(groups),
         from_metrics.curves(groups),
-        from_weights.cost(found),
+        from_evaluation.cost(entries),
         from_metrics.diversity(groups),
-        from_weights.calibration(found),
-        from_weights.mistakes(found),
-        from_weights.views(found),
-        from_weights.deployment(found),
+        from_evaluation.calibration(entries),
+        from_evaluation.mistakes(entries),
+        from_evaluation.views(entries),
+        from_evaluation.deployment(entries),
         from_metrics.provenance(groups),
     ]
     about = compared(groups)
     main = about[0] if len(about) == 1 else []
-    priced = [f for f in found if f.group in main]
+    priced = [f for f in entries if f.group in main]
     return Report(
         groups,
-        [*from_metrics.summary(groups), *from_weights.summary(priced), *from_metrics.besides(groups)],
-        [*from_metrics.tiles(main), *from_weights.tiles(priced)],
-        [*_problems(groups), *from_weights.disagreements(found)],
+        [*from_metrics.summary(groups), *from_evaluation.summary(priced), *from_metrics.besides(groups)],
+        [*from_metrics.tiles(main), *from_evaluation.tiles(priced)],
+        [*_problems(groups), *from_evaluation.disagreements(entries)],
         [section for section in sections if section.blocks or section.missing],
     )
 
 
 def _problems(groups: Sequence[Group]) -> list[str]:
     """What is wrong with which run; what many have in common is said once, and the table of runs has each."""
-    found: dict[str, list[Path]] = {}
+    paths_of: dict[str, list[Path]] = {}
     for run in (run for g in groups for run in g.runs):
         for problem in run.problems:
-            found.setdefault(problem, []).append(run.path)
-    told = []
-    for problem, paths in found.items():
+            paths_of.setdefault(problem, []).append(run.path)
+    sentences = []
+    for problem, paths in paths_of.items():
         many = len(paths) > 3
-        told += (
+        sentences += (
             [f"{paths[0]} and {len(paths) - 1} more: {problem}"] if many else [f"{p}: {problem}" for p in paths]
         )
-    return told
+    return sentences
 
 
 def name(report: Report) -> str:
@@ -133,10 +125,10 @@ def watch(
     """Write the page whenever the runs have something new, until interrupted; `paper` makes views of them."""
     seen: dict[Path, int] | None = None
     while True:
-        files = [run / part for run in find(runs) for part in (*FILES, "checkpoint.pt")]
+        files = [run / part for run in find(runs) for part in (*FILES, "evaluation.json")]
         now = {file: file.stat().st_mtime_ns for file in files if file.is_file()}
         if now != seen:
-            report, seen = compose(runs, paper(runs), live=True), now
+            report, seen = compose(runs, paper(runs)), now
             going = any(not run.finished for g in report.groups for run in g.runs)
             save(output, render(report, name(report), REFRESH if going else None))
         time.sleep(REFRESH)

@@ -1,35 +1,132 @@
-"""Evaluate every predictor of a trained run."""
+"""Evaluate every predictor of a trained run, and keep what a report shows of it in evaluation.json."""
 
 from __future__ import annotations
 
+import base64
+import copy
+import io
+import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
+from ..config.recipe import Recipe
 from ..data import Data
-from ..errors import InputError
+from ..data.batch import SplitName
+from ..data.inspection import to_picture
+from ..errors import InputError, reason, warn
+from ..files import write
+from ..methods import Method
 from ..metrics.evaluate import calibrations, evaluate
-from ..peers.cost import macs, parameters
+from ..metrics.mistakes import Mistake, Mistakes
+from ..peers.cost import interleaved, macs, parameters, plain_training_macs, training_macs
+from ..peers.net import standalone
+from ..peers.trace import evaluating
 from .rebuild import restored
+
+MISTAKES, LARGEST = 12, 96
+"""How many mistakes evaluation.json keeps, and the longest side of their pictures in pixels."""
 
 
 def evaluate_run(directory: Path, data: Data | None = None, calibrated: bool = False) -> dict[str, Any]:
-    """Every predictor of a trained run on its test set, with what each one costs.
+    """Evaluate a trained run's predictors on its test set, with what each one costs, and write evaluation.json.
 
-    `data` is another set with the same classes to test on; `calibrated` adds each predictor's `calibrations`.
+    `data` is another set with the same classes to test on: then nothing is written. `calibrated` adds each
+    predictor's `calibrations`.
     """
     recipe, method, epochs = restored(directory)
     if data is not None:
         data.resolve_seed(recipe.seed)
     tested = recipe.data if data is None else _same_classes(recipe.data, data)
     device = recipe.torch_device()
-    result = evaluate(method.to(device), tested.test_batches(1000, device=device), device, classes=tested.classes)
-    for name, network in method.predictors().items():
-        costs = {"parameters": parameters(network), "macs": macs(network, recipe.data.shape)}
-        result["predictors"][name] |= costs
+    scored = _score(method.to(device), tested, "test", device)
+    if data is None:
+        write_evaluation(directory, recipe, method, epochs, scored if tested.eval_split == "test" else None)
+    result, _ = scored
     if calibrated:
-        for name, found in calibrations(method, recipe.data, device, tested).items():
-            result["predictors"][name]["calibrated"] = found
+        for name, calibration in calibrations(method, recipe.data, device, tested).items():
+            result["predictors"][name]["calibrated"] = calibration
     return {"run": str(directory), "data": tested.title, "epochs": epochs, **result}
+
+
+def write_evaluation(
+    directory: Path,
+    recipe: Recipe,
+    method: Method,
+    epochs: int,
+    scored: tuple[dict[str, Any], Mistakes] | None = None,
+) -> None:
+    """Write evaluation.json, about the images that training reported on; warn where that fails.
+
+    `scored` is what is known of these images already.
+    """
+    data, file = recipe.data, directory / "evaluation.json"
+    try:
+        method = copy.deepcopy(method)  # not compiled, and the trained weights are left alone
+        method.prepare()  # a step may need what nothing else does, such as a teacher
+        device = next(method.parameters()).device
+        if scored is None:
+            scored = _score(method, data, data.eval_split, device)
+        scores, mistakes = copy.deepcopy(scored[0]), scored[1]
+        networks = method.predictors()
+        used = {name: networks[name] for name in (method.deployed, "ensemble") if name in networks}
+        for name, milliseconds in _latencies(used, data.shape, device).items():
+            scores["predictors"][name]["latency_ms"] = milliseconds
+        for name in scores["predictors"].keys() - {method.deployed}:
+            del scores["predictors"][name]["per_class"], scores["predictors"][name]["bins"]
+        content = {
+            "epochs": epochs,
+            "split": data.eval_split,
+            "images": mistakes.seen,
+            **scores,
+            "mistakes": [_describe(mistake, data) for mistake in mistakes.worst],
+            "train_images": data.train_size,
+            "training_macs": training_macs(method, data.shape, method.views, len(data.classes)),
+            "plain_training_macs": plain_training_macs(standalone(method.net.peers[0]), data.shape),
+        }
+        write(file, json.dumps(content) + "\n")
+    except Exception as error:  # the run is complete without it
+        warn(f"{file} could not be written ({type(error).__name__}: {reason(error)}).")
+
+
+def _score(method: Method, data: Data, split: SplitName, device: torch.device) -> tuple[dict[str, Any], Mistakes]:
+    """Score every predictor on a split; give the deployed one's most confident mistakes beside it."""
+    mistakes = Mistakes(MISTAKES)
+    batches = data.test_batches(1000, split=split, device=device)
+    result = evaluate(method, batches, device, classes=data.classes, mistakes=mistakes)
+    for name, network in method.predictors().items():
+        result["predictors"][name] |= {"parameters": parameters(network), "macs": macs(network, data.shape)}
+    return result, mistakes
+
+
+def _latencies(networks: dict[str, nn.Module], shape: tuple[int, ...], device: torch.device) -> dict[str, float]:
+    """Measure the median milliseconds for one image."""
+    image = torch.zeros(1, *shape, device=device)
+
+    def run(network: nn.Module) -> None:
+        network(image)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    with evaluating(*networks.values()):
+        seconds = interleaved({name: partial(run, network) for name, network in networks.items()}, 0.05)
+    return {name: 1000 * value for name, value in seconds.items()}
+
+
+def _describe(mistake: Mistake, data: Data) -> dict[str, Any]:
+    picture, file = to_picture(mistake.pixels, data), io.BytesIO()
+    picture.thumbnail((LARGEST, LARGEST))
+    picture.save(file, "PNG")
+    return {
+        "image": mistake.image,
+        "label": data.classes[mistake.label],
+        "guess": data.classes[mistake.guess],
+        "confidence": mistake.confidence,
+        "png": base64.b64encode(file.getvalue()).decode(),
+    }
 
 
 def _same_classes(trained: Data, other: Data) -> Data:

@@ -17,6 +17,7 @@ from ..methods import Method
 from ..metrics.evaluate import evaluate
 from ..peers.layout import channels_last
 from ..runs.directory import Run
+from ..runs.evaluate_run import write_evaluation
 from ..signals import Signals
 from .distributed import join, synchronise_batch_norm
 from .memory import keep_freed_memory
@@ -122,4 +123,5 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
                     reporter.epoch(record)
                 save(due=run.checkpoints.due(epoch_ended=True) or state.epoch == recipe.epochs)
         world.on_rank_zero(partial(run.finish, method))
+        world.on_rank_zero(partial(write_evaluation, out, recipe, method, recipe.epochs))
     return method

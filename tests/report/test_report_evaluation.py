@@ -1,10 +1,10 @@
-"""The report: what is computed from the networks themselves, against independent computations."""
+"""The report: what evaluation.json holds, against independent computations; and the report only reads."""
 
 from __future__ import annotations
 
+import base64
 import io
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from coterie.config.options import from_options
 from coterie.data.digits import digits
@@ -19,10 +20,11 @@ from coterie.methods import available
 from coterie.metrics.seeds import NOTHING
 from coterie.peers.cost import macs, training_macs
 from coterie.peers.net import PeerNet
-from coterie.report import examine, page
-from coterie.runs import reader as runs
+from coterie.report import page
+from coterie.report.evaluation import read_evaluation
+from coterie.runs.evaluate_run import evaluate_run
 from coterie.training.loop import train
-from tests.helpers.common import TinyNet
+from tests.helpers.common import TinyNet, coterie
 from tests.helpers.report import EVIL, OPTIONS, Page, hostile, over_seeds, records
 
 
@@ -87,41 +89,52 @@ def test_the_price_of_kd_has_its_teachers_forward_pass(tmp_path: Path) -> None:
 
 def test_without_a_baseline_the_price_is_that_of_the_network_alone(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "PCL-0", tmp_path / "runs" / "PCL-0")
-    found = examine.examine(runs.read(tmp_path / "runs" / "PCL-0"), weights=False)
-    baseline = examine.examine(runs.read(trained / "Baseline-0"), weights=False)
-    assert found.plain_macs == baseline.step_macs == baseline.plain_macs
+    pcl, baseline = (read_evaluation(trained / name) for name in ("PCL-0", "Baseline-0"))
+    assert pcl.plain_macs == baseline.step_macs == baseline.plain_macs
     page.write([tmp_path / "runs"], tmp_path / "r.html", "t")
     assert "4.0 times the computation of the plain network" in (tmp_path / "r.html").read_text()
 
 
-def test_examination_agrees_with_the_record_and_with_a_plain_forward_pass(trained: Path) -> None:
-    run = runs.read(trained / "PCL-0")
-    found = examine.examine(run, weights=True)
-    assert not found.missing
-    recorded = run.last["predictors"]["mean1"]
-    assert found.error == pytest.approx(recorded["error"])
+def test_the_evaluation_agrees_with_the_record_and_with_a_plain_forward_pass(trained: Path) -> None:
+    kept = json.loads((trained / "PCL-0" / "evaluation.json").read_text())
+    last = records(trained / "PCL-0")[-1]
+    assert (
+        kept["epochs"] == 3 and kept["split"] == last["split"] == "test" and kept["deployed"] == last["deployed"]
+    )
+    for name, scores in last["predictors"].items():
+        assert {key: kept["predictors"][name][key] for key in scores} == pytest.approx(scores)
+    for key in ("diversity", "agreement"):
+        assert kept[key] == pytest.approx(last[key])
     recipe = from_options({**OPTIONS, "data": {"class_path": "digits", "init_args": {"limit": 10}}})
     method = recipe.build()
     method.load_state_dict(torch.load(trained / "PCL-0" / "checkpoint.pt", weights_only=True)["method"])
     images, labels = next(recipe.data.test_batches(10_000))
-    assert found.tested == sum(n for _, _, n in found.bins) == len(labels)
-    ece = sum(abs(c - a) * n for c, a, n in found.bins) / len(labels)
-    assert ece == pytest.approx(recorded["ece"], abs=1e-6)
+    shown = read_evaluation(trained / "PCL-0")
+    assert shown.tested == sum(n for _, _, n in shown.bins) == len(labels)
+    ece = sum(abs(c - a) * n for c, a, n in shown.bins) / len(labels)
+    assert ece == pytest.approx(last["predictors"]["mean1"]["ece"], abs=1e-6)
     with torch.no_grad():
         p = method.deploy()(images).softmax(1)
     guess = p.argmax(1)
-    for entry in found.classes:
+    for entry in shown.classes:
         c = 0 if entry["class"] == EVIL else int(entry["class"])
         missed = (guess[labels == c] != c).float().mean().item()
         assert entry["images"] == int((labels == c).sum()) and entry["error"] == pytest.approx(
             100 * missed, abs=1e-4
         )
-    assert [c["error"] for c in found.classes] == sorted((c["error"] for c in found.classes), reverse=True)
-    sure = p.amax(1)[guess != labels].sort(descending=True).values[:12]
-    said = [float(re.search(r"\((.*) %\)$", m.caption)[1]) for m in found.mistakes]  # type: ignore[index]
-    assert said == pytest.approx((100 * sure).tolist(), abs=0.06)
-    assert [len(views) for views in found.views] == [3, 3, 3]
-    assert found.networks["mean1"].parameters == 77754 and found.networks["ensemble"].parameters > 77754
+    assert [c["error"] for c in shown.classes] == sorted((c["error"] for c in shown.classes), reverse=True)
+    sure, order = p.amax(1).where(guess != labels, 0).sort(descending=True)
+    assert [m["image"] for m in kept["mistakes"]] == order[:12].tolist()
+    assert [m["confidence"] for m in kept["mistakes"]] == pytest.approx(sure[:12].tolist(), abs=1e-5)
+    assert [m["guess"].replace(EVIL, "0") for m in kept["mistakes"]] == [str(int(guess[i])) for i in order[:12]]
+    assert shown.networks["mean1"].parameters == 77754 and shown.networks["ensemble"].parameters > 77754
+
+
+def test_pictures_show_the_pixels_of_the_data(trained: Path) -> None:
+    pixels = digits().read()[2]
+    for mistake in json.loads((trained / "PCL-0" / "evaluation.json").read_text())["mistakes"]:
+        picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(mistake["png"]))))
+        assert np.array_equal(picture, pixels[mistake["image"], 0])
 
 
 def test_measured_costs_are_shown(copied: Path, tmp_path: Path) -> None:
@@ -141,25 +154,23 @@ def test_measured_costs_are_shown(copied: Path, tmp_path: Path) -> None:
     assert found[2]["ONNX Runtime, ms for 1 image"] == found[0]["ONNX Runtime, × plain"] == NOTHING
 
 
-def test_pictures_show_the_pixels_of_the_data(trained: Path) -> None:
-    import base64
-
-    from PIL import Image
-
-    data = digits()
-    data.load()
-    image, _ = next(data.test_batches(1))
-    source = examine.picture(image[0], data)
-    got = np.asarray(Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))))
-    assert np.array_equal(got, data.read()[2][0, 0])
-
-
-def test_weights_that_err_otherwise_than_recorded_are_named(copied: Path, tmp_path: Path) -> None:
-    shutil.copyfile(copied / "PCL-1" / "checkpoint.pt", copied / "PCL-0" / "checkpoint.pt")
+def test_an_evaluation_of_other_weights_is_named(copied: Path, tmp_path: Path) -> None:
+    shutil.copyfile(copied / "PCL-1" / "evaluation.json", copied / "PCL-0" / "evaluation.json")
     page.write([copied / "PCL-0"], tmp_path / "r.html", "t")
     here, there = (records(copied / f"PCL-{s}")[-1]["predictors"]["mean1"]["error"] for s in (1, 0))
-    said = f"its weights err on {here:.2f} % here, its record says {there:.2f} %"
+    said = f"its evaluation.json has an error of {here:.2f} %, its record {there:.2f} %"
     assert said in Page((tmp_path / "r.html").read_text()).text
+
+
+def folder(root: Path) -> None:
+    """Pictures of two classes, four to train on and two to test on of each."""
+    draw = np.random.default_rng(0)
+    for split, count in (("train", 4), ("val", 2)):
+        for name in ("church", "tench"):
+            (root / split / name).mkdir(parents=True)
+            for i in range(count):
+                pixels = draw.integers(0, 256, (20, 20, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(root / split / name / f"{i}.png")
 
 
 class sealed(digits):
@@ -172,14 +183,14 @@ class sealed(digits):
 
 def test_a_run_that_holds_images_out_is_judged_on_these_alone(tmp_path: Path) -> None:
     data = {
-        "class_path": "tests.report.test_report_weights.sealed",
+        "class_path": "tests.report.test_report_evaluation.sealed",
         "init_args": {"limit": 20, "val_fraction": 0.3},
     }
     recipe = from_options({**OPTIONS, "epochs": 1, "data": data, "method": "Baseline"})
     train(recipe, tmp_path / "run")
-    found = examine.examine(runs.read(tmp_path / "run"), weights=True)
-    assert not found.missing and found.tested == recipe.data.eval_size == 60
-    assert found.error == pytest.approx(records(tmp_path / "run")[-1]["predictors"]["peer1"]["error"])
+    kept = read_evaluation(tmp_path / "run")
+    assert kept.tested == recipe.data.eval_size == 60
+    assert kept.error == pytest.approx(records(tmp_path / "run")[-1]["predictors"]["peer1"]["error"])
     page.write([tmp_path / "run"], tmp_path / "r.html")
     said = Page((tmp_path / "r.html").read_text()).text
     assert "of the held-out images" in said and "peer1, 60 held-out images." in said
@@ -187,10 +198,59 @@ def test_a_run_that_holds_images_out_is_judged_on_these_alone(tmp_path: Path) ->
     assert "test images." not in said.replace("`coterie evaluate` looks at the test images.", "")
 
 
-def test_data_that_runs_share_is_read_once(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
-    load = hostile.load
-    monkeypatch.setattr(hostile, "load", lambda self: (read.append(1), load(self))[1])
-    for name in ("Baseline-0", "Baseline-1", "PCL-0"):
-        assert not examine.examine(runs.read(copied / name), weights=False).missing
-    assert len(read) <= 1
+def test_the_report_of_a_folder_run_needs_no_data_and_ends(tmp_path: Path) -> None:
+    """With worker processes in its recipe, and after its images and weights are gone."""
+    folder(tmp_path / "images")
+    options = ["--data", "folder", "--data.root", tmp_path / "images", "--data.size", 16, "--data.workers", 2]
+    options += ["--method", "Baseline", "--model", "resnet8", "--epochs", 1, "--batch", 4]
+    done = coterie("train", *options, "--out", tmp_path / "run")
+    assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
+    shutil.rmtree(tmp_path / "images")
+    for file in (tmp_path / "run").glob("*.[ps][ta]*"):
+        file.unlink()
+    done = coterie("report", tmp_path / "run", "-o", tmp_path / "r.html")
+    assert done.returncode == 0, done.stderr
+    shown = Page((tmp_path / "r.html").read_text())
+    assert "no evaluation.json" not in shown.text and "Expected calibration error" in shown.text
+    assert shown.column("Cost of training", "MACs per image and step")[0][1]
+
+
+def test_a_report_builds_nothing(copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("coterie.config.recipe.Recipe.build", "torch.load", "torch.nn.Module.__init__"):
+        monkeypatch.setattr(name, lambda *_, **__: pytest.fail("a report only reads"))
+    monkeypatch.setattr(hostile, "load", lambda self: pytest.fail("a report only reads"))
+    page.write([copied], tmp_path / "r.html")
+    assert "Most confident mistakes: PCL" in Page((tmp_path / "r.html").read_text()).text
+
+
+def test_evaluate_writes_what_the_training_wrote(copied: Path, tmp_path: Path) -> None:
+    file = copied / "PCL-0" / "evaluation.json"
+    before = json.loads(file.read_text())
+    file.unlink()
+    page.write([copied], tmp_path / "r.html")
+    text = Page((tmp_path / "r.html").read_text()).text
+    assert "PCL-0 has no evaluation.json" not in text  # another seed of the recipe has one
+    evaluate_run(copied / "PCL-0", hostile())
+    assert not file.exists()  # that was about other data
+    evaluate_run(copied / "PCL-0")
+    after = json.loads(file.read_text())
+    assert after.keys() == before.keys() and after["training_macs"] == before["training_macs"]
+    for name, scores in before["predictors"].items():
+        assert after["predictors"][name].keys() == scores.keys()
+        numbers = ("error", "balanced_error", "top5_error", "nll", "ece", "brier", "parameters", "macs")
+        assert [after["predictors"][name][n] for n in numbers] == pytest.approx([scores[n] for n in numbers], 1e-5)
+    assert [m["image"] for m in after["mistakes"]] == [m["image"] for m in before["mistakes"]]
+
+
+def test_a_failure_to_evaluate_does_not_lose_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any) -> None:
+        raise MemoryError("too large")
+
+    monkeypatch.setattr("coterie.runs.evaluate_run.training_macs", fail)
+    data = {"class_path": "digits", "init_args": {"limit": 8}}
+    train(from_options({**OPTIONS, "epochs": 1, "data": data, "method": "Baseline"}), tmp_path / "run")
+    assert "evaluation.json could not be written (MemoryError: too large)" in capsys.readouterr().err
+    assert (tmp_path / "run" / "student.safetensors").is_file() and len(records(tmp_path / "run")) == 1
+    assert not (tmp_path / "run" / "evaluation.json").exists()
