@@ -45,7 +45,7 @@ def draw_split(rows: Sequence[StudyLine], title: str, out: Path) -> Path | None:
     if not compared:
         return None
     x = "difference in top-1 error (points, 95 % interval; left of zero: fewer errors)"
-    panel = Panel(dots(title, compared, x, left=330), dots_height(len(compared)))
+    panel = Panel(dots(title, compared, x, left=370, width=920), dots_height(len(compared)), width=920)
     return _save(picture(title, [panel]), "split", out)
 
 
@@ -116,7 +116,7 @@ def _peers(cells: Sequence[Cell], out: Path) -> Drawing:
         name = cell.row.replace("3 peers, w/o InAu", "3 peers\none view for all")
         rows.append((name, [_dot(errors.mean, errors.std)]))
     heading = "mean and standard deviation over the seeds that all have"
-    return [Panel(dots(heading, rows, "top-1 error (%)", left=130), dots_height(len(rows)), heading)], []
+    return [Panel(dots(heading, rows, "top-1 error (%)", left=130), dots_height(len(rows)), heading=heading)], []
 
 
 def error(cell: Cell) -> Value:

@@ -165,21 +165,23 @@ def dots_height(rows: int) -> int:
     return TOP + DOT_ROW * rows + BOTTOM
 
 
-def dots(title: str, rows: Sequence[tuple[str, Sequence[Dot]]], x: str, left: int = LEFT) -> Markup:
+def dots(
+    title: str, rows: Sequence[tuple[str, Sequence[Dot]]], x: str, left: int = LEFT, width: int = WIDTH
+) -> Markup:
     """Draw named rows of dots with their intervals over one axis; `left` is the room for the names.
 
     A name's lines after its first are smaller. The axis need not begin at zero.
     """
     values = [v for _, row in rows for d in row for v in (d.value, d.low, d.high) if v is not None]
-    across, height = Axis.over(x, values, left, WIDTH - RIGHT), dots_height(len(rows))
+    across, height = Axis.over(x, values, left, width - RIGHT), dots_height(len(rows))
     base, parts = height - BOTTOM, []
     for value in across.marks:
         at, css = across.place(value), "axis" if value == 0 else "grid"
         parts.append(f'<path class="{css}" d="M{at:.1f} {TOP}V{base}"/>')
         parts.append(f'<text x="{at:.1f}" y="{base + 19}" text-anchor="middle">{brief(value)}</text>')
-    parts.append(f'<path class="axis" d="M{left} {base}H{WIDTH - RIGHT}"/>')
+    parts.append(f'<path class="axis" d="M{left} {base}H{width - RIGHT}"/>')
     parts.append(
-        f'<text class="label" x="{(left + WIDTH - RIGHT) / 2}" y="{height - 6}" text-anchor="middle">'
+        f'<text class="label" x="{(left + width - RIGHT) / 2}" y="{height - 6}" text-anchor="middle">'
         f"{escape(x)}</text>"
     )
     for number, (name, row) in enumerate(rows):
@@ -196,7 +198,7 @@ def dots(title: str, rows: Sequence[tuple[str, Sequence[Dot]]], x: str, left: in
             css = f"dot c{dot.look % COLOURS}"
             parts.append(f'<circle class="{css}" cx="{across.place(dot.value):.1f}" cy="{y:.1f}" r="4"/>')
     words = "; ".join(f"{' '.join(name.split())}: {', '.join(brief(d.value) for d in row)}" for name, row in rows)
-    return _svg(title, f"{x}. {words}.", parts, height)
+    return _svg(title, f"{x}. {words}.", parts, height, width=width)
 
 
 def reliability(title: str, bins: Sequence[tuple[float, float, int]], look: int = 0) -> Markup:
@@ -256,9 +258,9 @@ def _frame(title: str, desc: str, across: Axis, up: Axis, parts: Sequence[str], 
     return _svg(title, desc, [*marks, *parts], HEIGHT, extra)
 
 
-def _svg(title: str, desc: str, parts: Sequence[str], height: int, extra: str = "") -> Markup:
+def _svg(title: str, desc: str, parts: Sequence[str], height: int, extra: str = "", width: int = WIDTH) -> Markup:
     role = "group" if any("tabindex" in part for part in parts) else "img"  # an image has no parts to focus
     return Markup(
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="{role}" {extra}>'
+        f'<svg class="chart" viewBox="0 0 {width} {height}" role="{role}" {extra}>'
         f"<title>{escape(title)}</title><desc>{escape(desc)}</desc>" + "".join(parts) + "</svg>"
     )

@@ -27,25 +27,27 @@ CHARACTER = 7.2
 
 @dataclass(frozen=True)
 class Panel:
-    """A chart of `charts.py` with its height and what stands above it."""
+    """A chart of `charts.py` with its size and what stands above it."""
 
     svg: Markup
     height: int = HEIGHT
+    width: int = WIDTH
     heading: str = ""
 
 
 def picture(title: str, panels: Sequence[Panel], legend: Sequence[tuple[str, str]] = ()) -> str:
     """Return an SVG file of panels side by side; `legend` has names with the CSS classes that draw them."""
-    width = WIDTH * len(panels)
+    width = sum(panel.width for panel in panels)
     marks, top = _legend(legend, width, 50)
     if any(panel.heading for panel in panels):
         top += 22
-    for i, panel in enumerate(panels):
-        x = WIDTH * i
+    x = 0
+    for panel in panels:
         if panel.heading:
             marks.append(f'<text class="heading" x="{x + 88}" y="{top - 8}">{escape(panel.heading)}</text>')
-        place = f'<svg x="{x}" y="{top}" width="{WIDTH}" height="{panel.height}" '
+        place = f'<svg x="{x}" y="{top}" width="{panel.width}" height="{panel.height}" '
         marks.append(str(panel.svg).replace("<svg ", place, 1))
+        x += panel.width
     height = top + max(panel.height for panel in panels) + 8
     size = f'width="{width}" height="{height}"'
     return (
