@@ -154,9 +154,9 @@ class Reproduction:
 
     def roots(self, jobs: Sequence[Job]) -> dict[str, str]:
         """Where each data set lies as seen from `out`, in which the runs are started."""
-        found = {str(job.options["data"]): self._root(job) for job in jobs}
+        start, found = self.out.resolve(), {str(job.options["data"]): self._root(job) for job in jobs}
         return {
-            data: root if not root or Path(root).is_absolute() else _relative(root, self.out)
+            data: root if not root or Path(root).is_absolute() else os.path.relpath(Path(root).resolve(), start)
             for data, root in found.items()
         }
 
@@ -179,11 +179,6 @@ class Reproduction:
                 channels, *size = known.shape
                 classes, sides = len(known.classes), (size[0], size[1])
                 models.factory(made.model, classes, channels, made.model_options, sides, fresh=False)()
-
-
-def _relative(path: str, start: Path) -> str:
-    """As seen from a directory that is entered, whatever links lead there."""
-    return os.path.relpath(Path(path).resolve(), start.resolve())
 
 
 def default_out(experiment: str, protocol: Protocol) -> Path:
