@@ -20,11 +20,11 @@ import parts
 import startup
 from goals import goals_table
 from harness import ROOT
-from matplotlib import rcParams
-from matplotlib.figure import Figure
 
 from coterie.bench.command import SECTIONS, describe_setup
 from coterie.paper.render import place
+from coterie.report.charts import Dot, Line, dots, dots_height, lines
+from coterie.report.picture import Panel, picture
 from coterie.report.table import to_markdown
 
 BEGIN = "<!-- coterie bench -->"
@@ -45,34 +45,28 @@ def write_tables(results: list[dict[str, Any]]) -> str:
     return "\n".join(text)
 
 
-def methods(rows: dict[str, Any]) -> Figure:
-    """Measured cost of a step beside the theoretical one, with the quartiles."""
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    axes = figure.add_subplot()
-    places, names = range(len(rows)), list(rows)
-    ratios = [row["ratio"] for row in rows.values()]
-    low = [max(0.0, r - row["quartiles"][0]) for r, row in zip(ratios, rows.values(), strict=True)]
-    high = [max(0.0, row["quartiles"][1] - r) for r, row in zip(ratios, rows.values(), strict=True)]
-    axes.bar([i - 0.2 for i in places], ratios, 0.4, yerr=[low, high], capsize=3, label="measured, quartiles")
-    axes.bar([i + 0.2 for i in places], [row["theory"] for row in rows.values()], 0.4, label="multiply-adds")
-    axes.set_xticks(list(places), names, rotation=30, ha="right")
-    axes.set(ylabel="step / plain step")
-    axes.legend()
-    return figure
+def methods(rows: dict[str, Any]) -> str:
+    """Draw the measured cost of a step, with its quartiles, over the theoretical one."""
+    title = "Cost of a step by method"
+    marks = [
+        (name, [Dot(row["ratio"], *row["quartiles"], look=2), Dot(row["theory"], look=1)])
+        for name, row in rows.items()
+    ]
+    chart = dots(title, marks, "step / plain step", left=110)
+    return picture(
+        title, [Panel(chart, dots_height(len(rows)))], [("measured, quartiles", "c2"), ("multiply-adds", "c1")]
+    )
 
 
-def peers(rows: dict[str, Any]) -> Figure:
-    """PCL's step by the number of peers."""
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.add_subplot()
-    counts = [int(m) for m in rows]
-    axes.plot(counts, [row["theory"] for row in rows.values()], "--", color="C1", label="multiply-adds, 4m/3")
-    axes.plot(counts, [row["ratio"] for row in rows.values()], "o-", color="C0", label="measured, quartiles")
-    quartiles = zip(*(row["quartiles"] for row in rows.values()), strict=True)
-    axes.fill_between(counts, *quartiles, color="C0", alpha=0.15, linewidth=0)
-    axes.set(xlabel="peers m", ylabel="PCL step / plain step")
-    axes.legend()
-    return figure
+def peers(rows: dict[str, Any]) -> str:
+    """Draw PCL's step by the number of peers."""
+    title, counts = "PCL's step by the number of peers", [int(m) for m in rows]
+    low, high = zip(*(row["quartiles"] for row in rows.values()), strict=True)
+    ratios, theory = ([row[name] for row in rows.values()] for name in ("ratio", "theory"))
+    measured = Line("measured, quartiles", counts, ratios, low, high, look=2)
+    counted = Line("multiply-adds, 4m/3", counts, theory, look=1, dash=1)
+    legend = [(line.name, line.css) for line in (measured, counted)]
+    return picture(title, [Panel(lines(title, [measured, counted], "peers m", "PCL step / plain step"))], legend)
 
 
 def main() -> None:
@@ -82,16 +76,14 @@ def main() -> None:
     arguments = parser.parse_args()
     results = [json.loads(file.read_text()) for file in arguments.results]
     place(arguments.document, BEGIN, write_tables(results))
-    rcParams["svg.hashsalt"] = "bench"  # the same picture is the same file
     sections = {name: section for result in results for name, section in result["sections"].items()}
+    charts: dict[str, str] = {}
     if "steps" in sections:
-        _save(methods(sections["steps"]["methods"]), arguments.document.parent / "bench_methods.svg")
+        charts["bench_methods.svg"] = methods(sections["steps"]["methods"])
     if "growth" in sections:
-        _save(peers(sections["growth"]["peers"]), arguments.document.parent / "bench_peers.svg")
-
-
-def _save(figure: Figure, file: Path) -> None:
-    figure.savefig(file, metadata={"Date": None})
+        charts["bench_peers.svg"] = peers(sections["growth"]["peers"])
+    for name, svg in charts.items():
+        (arguments.document.parent / name).write_text(svg)
 
 
 if __name__ == "__main__":

@@ -2,128 +2,124 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..experiments.state import state
 from ..metrics.seeds import Spread
+from ..report.charts import Dot, Line, dots, dots_height, lines
+from ..report.picture import Panel, picture
 from ..runs.reader import Record
 from .results import accuracy_of, branch_variance, common_seeds, curve, error_of
 from .study_results import StudyLine
 from .tables import Cell
 
+Value = Callable[[Record], float | None]
+Drawing = tuple[list[Panel], list[tuple[str, str]]]
+"""Panels, and the legend of both."""
+
 
 def draw(experiment: str, cells: Sequence[Cell], out: Path) -> Path | None:
-    """fig3, fig4 or fig5 as an SVG file in `out`; None for a table, or as long as there is nothing to draw."""
-    pictures: dict[str, Callable[[Any, Sequence[Cell], Path], bool]] = {
+    """Draw fig3, fig4 or fig5 as an SVG file in `out`; return None for a table, or if there is nothing to draw."""
+    drawings: dict[str, Callable[[Sequence[Cell], Path], Drawing]] = {
         "fig3": _errors,
         "fig4": _ensembles,
         "fig5": _peers,
     }
-    if experiment not in pictures:
+    if experiment not in drawings:
         return None
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    if not pictures[experiment](figure, cells, out):
+    panels, legend = drawings[experiment](cells, out)
+    if not panels:
         return None
-    figure.suptitle(f"Fig. {experiment[-1]}: {cells[0].setting.title}")
-    first = figure.axes[0]
-    if first.get_legend_handles_labels()[0]:
-        first.legend()
-    return _save(figure, experiment, out)
+    title = f"Fig. {experiment[-1]}: {cells[0].setting.title}"
+    return _save(picture(title, panels, legend), experiment, out)
 
 
-def draw_split(lines: Sequence[StudyLine], title: str, out: Path) -> Path | None:
-    """The study's split as split.svg in `out`: each row's difference to its reference; None without any."""
-    from matplotlib.figure import Figure
-
-    compared = [line for line in lines if line.difference is not None]
+def draw_split(rows: Sequence[StudyLine], title: str, out: Path) -> Path | None:
+    """Draw each row's difference to its reference as split.svg in `out`; return None without any."""
+    compared = [
+        (f"{row.row} - {row.reference}\n{row.isolates}", [_dot(row.difference.mean, row.difference.half_width)])
+        for row in rows
+        if row.difference is not None
+    ]
     if not compared:
         return None
-    figure = Figure(figsize=(9, 1.5 + 0.4 * len(compared)), layout="constrained")
-    axes = figure.subplots()
-    for line in reversed(compared):  # the first row stands on top
-        assert line.difference is not None
-        name = f"{line.row} - {line.reference}\n{line.isolates}"
-        axes.errorbar(line.difference.mean, name, xerr=line.difference.half_width, fmt="o", capsize=4, color="C0")
-    axes.axvline(0, color="0.6", linewidth=0.8)
-    axes.tick_params(axis="y", labelsize="small")
-    axes.set(xlabel="difference in top-1 error (points, 95 % interval; left of zero: fewer errors)")
-    figure.suptitle(title, fontsize="medium")
-    return _save(figure, "split", out)
+    x = "difference in top-1 error (points, 95 % interval; left of zero: fewer errors)"
+    panel = Panel(dots(title, compared, x, left=370, width=920), dots_height(len(compared)), width=920)
+    return _save(picture(title, [panel]), "split", out)
 
 
-def _save(figure: Any, name: str, out: Path) -> Path:
-    from matplotlib import rc_context
-
+def _save(svg: str, name: str, out: Path) -> Path:
     file = out / f"{name}.svg"
-    with rc_context({"svg.hashsalt": name}):  # the same numbers make the same file
-        figure.savefig(file, metadata={"Date": None})
+    file.write_text(svg)
     return file
 
 
-def _typeset(row: str) -> str:
-    """`+ L_ce^p` with the paper's sub- and superscript."""
-    return re.sub(r"L_(\w+?)(\^\w)?\b", r"$L_{\1}\2$", row)
+def _dot(mean: float, half_width: float | None) -> Dot:
+    return Dot(mean) if half_width is None else Dot(mean, mean - half_width, mean + half_width, look=2)
 
 
-def _plot(axes: Any, name: str, points: dict[int, Spread], **style: Any) -> bool:
-    """Mean and, as a band, one standard deviation to each side."""
-    if not points:
-        return False
-    epochs = list(points)
+def _line(name: str, points: dict[int, Spread], look: int) -> Line:
+    """The mean and, as a band, one standard deviation to each side."""
     means = [spread.mean for spread in points.values()]
     deviations = [spread.std or 0.0 for spread in points.values()]
-    (drawn,) = axes.plot(epochs, means, label=_typeset(name), linewidth=1.2, **style)
-    low = [m - s for m, s in zip(means, deviations, strict=True)]
-    high = [m + s for m, s in zip(means, deviations, strict=True)]
-    axes.fill_between(epochs, low, high, color=drawn.get_color(), alpha=0.15, linewidth=0)
-    return True
+    low = [mean - deviation for mean, deviation in zip(means, deviations, strict=True)]
+    high = [mean + deviation for mean, deviation in zip(means, deviations, strict=True)]
+    return Line(name, list(points), means, low, high, look)
 
 
-def _errors(figure: Any, cells: Sequence[Cell], out: Path) -> bool:
-    """The weights that are deployed, as the paper has it, and beside them the averaged ones of every row."""
-    figure.set_figwidth(11)
-    left, right = figure.subplots(1, 2, sharey=True)
-    drawn = []
-    for number, cell in enumerate(common_seeds(cells, out)):
-        drawn.append(_plot(left, cell.row, curve(cell, out, error(cell)), color=f"C{number}"))
-        _plot(right, cell.row, curve(cell, out, averaged_error), color=f"C{number}")
-    left.set(xlabel="epoch", ylabel="top-1 error (%)", title="as deployed: PCL averaged, the others raw")
-    right.set(xlabel="epoch", title="averaged weights in all rows")
-    return any(drawn)
+def _curves(cells: Sequence[Cell], out: Path, value: Callable[[Cell], Value]) -> list[Line]:
+    series = [_line(cell.row, curve(cell, out, value(cell)), look) for look, cell in enumerate(cells)]
+    return [line for line in series if line.y]
 
 
-def _ensembles(figure: Any, cells: Sequence[Cell], out: Path) -> bool:
-    """Accuracies, and beside them the trained branches' variances, in the same colours."""
-    figure.set_figwidth(11)
-    left, right = figure.subplots(1, 2)
-    drawn = []
-    for number, cell in enumerate(common_seeds(cells, out)):
-        drawn.append(_plot(left, cell.row, curve(cell, out, accuracy(cell)), color=f"C{number}"))
-        _plot(right, cell.row, curve(cell, out, branch_variance("peer")), color=f"C{number}")
-    left.set(xlabel="epoch", ylabel="ensemble's top-1 accuracy (%)")
-    right.set(xlabel="epoch", ylabel="branch variance of the trained weights")
-    return any(drawn)
+def _errors(cells: Sequence[Cell], out: Path) -> Drawing:
+    """Draw the weights that are deployed, as the paper does, and beside them the averaged ones of every row."""
+    compared, y = common_seeds(cells, out), "top-1 error (%)"
+    deployed = _curves(compared, out, error)
+    averaged = _curves(compared, out, lambda cell: averaged_error)
+    panels = [
+        Panel(lines(heading, series, "epoch", y, beside=other), heading=heading)
+        for heading, series, other in (
+            ("as deployed: PCL averaged, the others raw", deployed, averaged),
+            ("averaged weights in all rows", averaged, deployed),
+        )
+        if series
+    ]
+    return panels, [(line.name, line.css) for line in deployed]
 
 
-def _peers(figure: Any, cells: Sequence[Cell], out: Path) -> bool:
-    """Points, not bars: the axis does not begin at zero. The variant without augmentation stands last."""
-    axes = figure.subplots()
+def _ensembles(cells: Sequence[Cell], out: Path) -> Drawing:
+    """Draw accuracies, and beside them the trained branches' variances, in the same colours."""
+    compared = common_seeds(cells, out)
+    accuracies = _curves(compared, out, accuracy)
+    variances = _curves(compared, out, lambda cell: branch_variance("peer"))
+    panels = [
+        Panel(lines(y, series, "epoch", y))
+        for y, series in (
+            ("ensemble's top-1 accuracy (%)", accuracies),
+            ("branch variance of the trained weights", variances),
+        )
+        if series
+    ]
+    return panels, [(line.name, line.css) for line in accuracies]
+
+
+def _peers(cells: Sequence[Cell], out: Path) -> Drawing:
+    """Draw points, not bars: the axis does not begin at zero. The variant without augmentation stands last."""
     finished = [cell for cell in common_seeds(cells, out, kinds=("done",)) if cell.jobs]
+    if not finished:
+        return [], []
+    rows = []
     for cell in sorted(finished, key=lambda cell: ("," in cell.row, cell.row)):
         errors = Spread.of(error_of(state(out, job).result.last, cell.predictor) for job in cell.jobs)
-        name = cell.row.replace("3 peers, w/o InAu", "3 peers,\none view for all")
-        axes.errorbar(name, errors.mean, errors.std, fmt="o", capsize=4, color="C0")
-    axes.margins(x=0.15)
-    axes.set(ylabel="top-1 error (%)", title="mean and standard deviation over the seeds that all have")
-    return bool(finished)
+        name = cell.row.replace("3 peers, w/o InAu", "3 peers\none view for all")
+        rows.append((name, [_dot(errors.mean, errors.std)]))
+    heading = "mean and standard deviation over the seeds that all have"
+    return [Panel(dots(heading, rows, "top-1 error (%)", left=130), dots_height(len(rows)), heading=heading)], []
 
 
-def error(cell: Cell) -> Callable[[Record], float | None]:
+def error(cell: Cell) -> Value:
     return lambda record: error_of(record, cell.predictor)
 
 
@@ -131,5 +127,5 @@ def averaged_error(record: Record) -> float | None:
     return error_of(record, "mean1")
 
 
-def accuracy(cell: Cell) -> Callable[[Record], float | None]:
+def accuracy(cell: Cell) -> Value:
     return lambda record: accuracy_of(record, cell.predictor)

@@ -13,20 +13,17 @@ from pathlib import Path
 from typing import Literal
 
 from jsonargparse import ArgumentParser
-from rich.console import Console
-from rich.table import Table
 
 from .. import models
 from ..config import options
 from ..config.parsing import parse
 from ..config.recipe import Recipe
 from ..errors import InputError, unknown
-from ..experiments.estimate import Speed, clock, measure, plain, seconds, wall_clock
 from ..experiments.job import Job, distinct, shard
-from ..experiments.runner import Launcher, Local, environments, run, say, teachers
+from ..experiments.runner import Launcher, Local, run, say
 from ..experiments.state import state
-from ..report.terminal import print_table
 from . import study
+from .dry_run import list_runs
 from .figures import draw, draw_split
 from .protocols import EXPERIMENTS, PROTOCOLS, Protocol
 from .render import markdown, marker, place, placed, show
@@ -157,9 +154,9 @@ class Reproduction:
 
     def roots(self, jobs: Sequence[Job]) -> dict[str, str]:
         """Where each data set lies as seen from `out`, in which the runs are started."""
-        found = {str(job.options["data"]): self._root(job) for job in jobs}
+        start, found = self.out.resolve(), {str(job.options["data"]): self._root(job) for job in jobs}
         return {
-            data: root if not root or Path(root).is_absolute() else _relative(root, self.out)
+            data: root if not root or Path(root).is_absolute() else os.path.relpath(Path(root).resolve(), start)
             for data, root in found.items()
         }
 
@@ -182,11 +179,6 @@ class Reproduction:
                 channels, *size = known.shape
                 classes, sides = len(known.classes), (size[0], size[1])
                 models.factory(made.model, classes, channels, made.model_options, sides, fresh=False)()
-
-
-def _relative(path: str, start: Path) -> str:
-    """As seen from a directory that is entered, whatever links lead there."""
-    return os.path.relpath(Path(path).resolve(), start.resolve())
 
 
 def default_out(experiment: str, protocol: Protocol) -> Path:
@@ -306,44 +298,3 @@ def present_study(made: Reproduction, form: Format, into: str) -> None:
         tables.show()
     if made.experiment == "split" and not made.against:
         draw_into(made, lambda: draw_split(tables.lines, made.protocol.says, made.out))
-
-
-def list_runs(made: Reproduction, jobs: Sequence[Job], processes: int | None, threads: int) -> None:
-    """The runs with their state and the time they will take here."""
-    speeds: dict[str, Speed | None] = {}
-    problems: dict[str, None] = {}
-
-    def speed(job: Job) -> Speed | None:
-        network = plain(job)
-        if network.name not in speeds:
-            try:
-                speeds[network.name] = measure(made.recipe(network), threads)
-            except InputError as error:
-                problems[str(error)] = None
-                speeds[network.name] = None
-        return speeds[network.name]
-
-    table = Table(title=f"{made.experiment}, {made.protocol.name}: {made.protocol.says}")
-    for column in ("run", "state", "epochs left", "time here"):
-        table.add_column(column, justify="left" if column in ("run", "state") else "right")
-    times, unknown_times = [], 0
-    needed = teachers(jobs, made.out)
-    for job in jobs:
-        now = state(made.out, job, weights=job.name in needed)
-        left = 0 if now.kind == "done" else job.epochs - (now.epochs if now.kind == "partial" else 0)
-        estimated = None
-        if left and (own := speed(job)) is not None:
-            estimated = seconds(job, left, own, speed(job.needs) if job.needs else None)
-            times.append(estimated)
-        unknown_times += bool(left) and estimated is None
-        table.add_row(job.name, now.kind, str(left or ""), "" if estimated is None else clock(estimated))
-    console = Console()
-    print_table(table, console)
-    slots = len(environments(threads, processes))
-    total = f"{clock(sum(times))} in all, at best {clock(wall_clock(times, slots))} with {slots} at once"
-    parts = [f"{len(jobs)} runs"]
-    parts += [total] if times or not unknown_times else []
-    parts += [f"{unknown_times} cannot be estimated"] if unknown_times else []
-    console.print("; ".join(parts) + ".", highlight=False, soft_wrap=True)
-    for problem in problems:
-        console.print(problem, highlight=False, markup=False, soft_wrap=True)

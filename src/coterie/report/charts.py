@@ -101,8 +101,13 @@ def brief(value: float) -> str:
     return f"{value:.4g}"
 
 
-def lines(title: str, series: Sequence[Line], x: str, y: str, log: bool = False) -> Markup:
-    """Lines with bands, each ending in a dot; the values under the pointer are read from the data attributes."""
+def lines(
+    title: str, series: Sequence[Line], x: str, y: str, log: bool = False, beside: Sequence[Line] = ()
+) -> Markup:
+    """Draw lines with bands, each ending in a dot; the page's script reads values from the data attributes.
+
+    The y axis also holds the values of `beside`, so that two charts can have the same one.
+    """
     starts = [v for s in series for v in s.x]
     across = Axis.over(x, starts, LEFT, WIDTH - RIGHT)
     if max(starts) > across.low:  # nothing comes after the last point
@@ -112,7 +117,8 @@ def lines(title: str, series: Sequence[Line], x: str, y: str, log: bool = False)
         across.high = across.high if across.high > 1 else 2.0
         across.marks = sorted({max(1.0, across.low), *(m for m in map(round, across.marks) if m > across.low)})
     across.marks = [m for m in across.marks if m <= max(starts) * (1 + 1e-9)]
-    up = Axis.over(y, [v for s in series for v in (*s.y, *s.low, *s.high)], HEIGHT - BOTTOM, TOP, log)
+    held = [v for s in (*series, *beside) for v in (*s.y, *s.low, *s.high)]
+    up = Axis.over(y, held, HEIGHT - BOTTOM, TOP, log)
     if log:
         up.label += " (log scale)"
     parts = []
@@ -139,6 +145,60 @@ def in_words(series: Sequence[Line], x: str, y: str) -> str:
     """What a reader of `lines` sees first."""
     told = "; ".join(f"{s.name}: {brief(s.y[-1])} at {brief(s.x[-1])}" for s in series)
     return f"{y} over {x}. At the end: {told}."
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A value with the interval around it; `look` chooses its colour."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    look: int = 0
+
+
+DOT_ROW = 42
+"""Height of a row of `dots`."""
+
+
+def dots_height(rows: int) -> int:
+    return TOP + DOT_ROW * rows + BOTTOM
+
+
+def dots(
+    title: str, rows: Sequence[tuple[str, Sequence[Dot]]], x: str, left: int = LEFT, width: int = WIDTH
+) -> Markup:
+    """Draw named rows of dots with their intervals over one axis; `left` is the room for the names.
+
+    A name's lines after its first are smaller. The axis need not begin at zero.
+    """
+    values = [v for _, row in rows for d in row for v in (d.value, d.low, d.high) if v is not None]
+    across, height = Axis.over(x, values, left, width - RIGHT), dots_height(len(rows))
+    base, parts = height - BOTTOM, []
+    for value in across.marks:
+        at, css = across.place(value), "axis" if value == 0 else "grid"
+        parts.append(f'<path class="{css}" d="M{at:.1f} {TOP}V{base}"/>')
+        parts.append(f'<text x="{at:.1f}" y="{base + 19}" text-anchor="middle">{brief(value)}</text>')
+    parts.append(f'<path class="axis" d="M{left} {base}H{width - RIGHT}"/>')
+    parts.append(
+        f'<text class="label" x="{(left + width - RIGHT) / 2}" y="{height - 6}" text-anchor="middle">'
+        f"{escape(x)}</text>"
+    )
+    for number, (name, row) in enumerate(rows):
+        middle, texts = TOP + DOT_ROW * (number + 0.5), name.split("\n")
+        for i, line in enumerate(texts):
+            y, css = middle + 4.5 + 15 * (i - (len(texts) - 1) / 2), "detail" if i else "name"
+            parts.append(f'<text class="{css}" x="{left - 9}" y="{y:.1f}" text-anchor="end">{escape(line)}</text>')
+        for i, dot in enumerate(row):
+            y = middle + 12 * (i - (len(row) - 1) / 2)
+            if dot.low is not None and dot.high is not None:
+                a, b = across.place(dot.low), across.place(dot.high)
+                ends = f"M{a:.1f} {y:.1f}H{b:.1f}M{a:.1f} {y - 4:.1f}v8M{b:.1f} {y - 4:.1f}v8"
+                parts.append(f'<path class="whisker c{dot.look % COLOURS}" d="{ends}"/>')
+            css = f"dot c{dot.look % COLOURS}"
+            parts.append(f'<circle class="{css}" cx="{across.place(dot.value):.1f}" cy="{y:.1f}" r="4"/>')
+    words = "; ".join(f"{' '.join(name.split())}: {', '.join(brief(d.value) for d in row)}" for name, row in rows)
+    return _svg(title, f"{x}. {words}.", parts, height, width=width)
 
 
 def reliability(title: str, bins: Sequence[tuple[float, float, int]], look: int = 0) -> Markup:
@@ -195,8 +255,12 @@ def _frame(title: str, desc: str, across: Axis, up: Axis, parts: Sequence[str], 
         f'<text class="label" transform="translate(13 {(TOP + base) / 2}) rotate(-90)" text-anchor="middle">'
         f"{escape(up.label)}</text>"
     )
+    return _svg(title, desc, [*marks, *parts], HEIGHT, extra)
+
+
+def _svg(title: str, desc: str, parts: Sequence[str], height: int, extra: str = "", width: int = WIDTH) -> Markup:
     role = "group" if any("tabindex" in part for part in parts) else "img"  # an image has no parts to focus
     return Markup(
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="{role}" {extra}>'
-        f"<title>{escape(title)}</title><desc>{escape(desc)}</desc>" + "".join(marks) + "".join(parts) + "</svg>"
+        f'<svg class="chart" viewBox="0 0 {width} {height}" role="{role}" {extra}>'
+        f"<title>{escape(title)}</title><desc>{escape(desc)}</desc>" + "".join(parts) + "</svg>"
     )

@@ -1,0 +1,73 @@
+"""Charts become an SVG file that stands alone, with a title, a legend and the colours of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from .charts import HEIGHT, WIDTH
+
+PALETTE = ("#5b6675", "#d1490c", "#0b6bb8", "#11805a", "#9a3fb5", "#a16207", "#c2185b", "#0f7f8c")
+"""The page's colours c0 to c7. Written out, as not every SVG reader knows CSS variables."""
+STYLE = """text { font: 13px system-ui, "DejaVu Sans", sans-serif; fill: #566070; }
+.title { font-size: 16px; font-weight: 600; fill: #1c2330; } .heading, .name { fill: #1c2330; }
+.detail { font-size: 11.5px; } .grid { stroke: #d9dee6; } .axis { stroke: #566070; }
+.line { fill: none; stroke-width: 2.2; stroke-linejoin: round; }
+.line.dash { stroke-dasharray: 7 4; } .line.dot { stroke-dasharray: 2 4; }
+.band { fill-opacity: .16; stroke: none; } .whisker { fill: none; stroke-width: 2; }
+""" + "\n".join(
+    f".line.c{i}, .whisker.c{i} {{ stroke: {colour}; }} .band.c{i}, circle.dot.c{i} {{ fill: {colour}; }}"
+    for i, colour in enumerate(PALETTE)
+)
+CHARACTER = 7.2
+"""Width of a character of the legend, about."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A chart of `charts.py` with its size and what stands above it."""
+
+    svg: Markup
+    height: int = HEIGHT
+    width: int = WIDTH
+    heading: str = ""
+
+
+def picture(title: str, panels: Sequence[Panel], legend: Sequence[tuple[str, str]] = ()) -> str:
+    """Return an SVG file of panels side by side; `legend` has names with the CSS classes that draw them."""
+    width = sum(panel.width for panel in panels)
+    marks, top = _legend(legend, width, 50)
+    if any(panel.heading for panel in panels):
+        top += 22
+    x = 0
+    for panel in panels:
+        if panel.heading:
+            marks.append(f'<text class="heading" x="{x + 88}" y="{top - 8}">{escape(panel.heading)}</text>')
+        place = f'<svg x="{x}" y="{top}" width="{panel.width}" height="{panel.height}" '
+        marks.append(str(panel.svg).replace("<svg ", place, 1))
+        x += panel.width
+    height = top + max(panel.height for panel in panels) + 8
+    size = f'width="{width}" height="{height}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" {size}>\n'
+        f"<title>{escape(title)}</title>\n<style>\n{STYLE}\n</style>\n"
+        f'<rect {size} fill="#fff"/>\n<text class="title" x="16" y="28">{escape(title)}</text>\n'
+        + "\n".join(marks)
+        + "\n</svg>\n"
+    )
+
+
+def _legend(entries: Sequence[tuple[str, str]], width: int, top: int) -> tuple[list[str], int]:
+    """Return the legend in as many lines as it needs, and where it ends."""
+    marks: list[str] = []
+    x = 16.0
+    for name, css in entries:
+        needed = 34 + CHARACTER * len(name) + 22
+        if x > 16 and x + needed > width:
+            x, top = 16.0, top + 21
+        marks.append(f'<path class="line {css}" d="M{x:.1f} {top}h26"/>')
+        marks.append(f'<text x="{x + 34:.1f}" y="{top + 4.5}">{escape(name)}</text>')
+        x += needed
+    return marks, top + 16 if entries else 40
