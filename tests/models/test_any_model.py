@@ -178,7 +178,7 @@ def test_option_a_network_does_not_take_is_named() -> None:
 
 def test_pretrained_without_a_hub_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(InputError, match=r"pretrained weights of timm:test_vit could not be had.*--init"):
+    with pytest.raises(InputError, match=r"pretrained weights of timm:test_vit could not be had.*`init`"):
         models.factory("timm:test_vit", 10, 3, {"pretrained": True})()
 
 

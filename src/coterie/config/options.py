@@ -27,11 +27,12 @@ DEFAULTS = {
 
 def parser(prog: str = "coterie train") -> ArgumentParser:
     """The options of a recipe, read from its signature and those of methods, data sets and optimisers."""
-    made = ArgumentParser(prog=prog, exit_on_error=False, description=(Recipe.__doc__ or "").split("\n")[0])
-    made.add_argument("--config", action="config", help="YAML file of options; flags after it override it.")
-    made.add_class_arguments(Recipe, None)
-    made.set_defaults(DEFAULTS)
-    return made
+    description = (Recipe.__doc__ or "").split("\n")[0]
+    parser = ArgumentParser(prog=prog, exit_on_error=False, description=description)
+    parser.add_argument("--config", action="config", help="YAML file of options; flags after it override it.")
+    parser.add_class_arguments(Recipe, None)
+    parser.set_defaults(DEFAULTS)
+    return parser
 
 
 def from_namespace(made: ArgumentParser, config: Namespace) -> Recipe:

@@ -77,11 +77,11 @@ class Rates:
         try:
             self.torch = None if isinstance(schedule, Schedule) else schedule(optimizer)
         except (TypeError, ValueError) as error:
-            raise InputError(f"--schedule: {error}.") from None
+            raise InputError(f"`schedule`: {error}.") from None
         if isinstance(self.torch, ReduceLROnPlateau):
             raise InputError("ReduceLROnPlateau would choose by the test set: take a schedule of epochs alone.")
         if self.torch is not None and warmup:
-            raise InputError("--warmup belongs to Steps and Cosine: a torch scheduler has its own (SequentialLR).")
+            raise InputError("`warmup` belongs to Steps and Cosine: a torch scheduler has its own (SequentialLR).")
 
     def progress(self, step: int) -> float:
         """The fraction of the training that is done before step 0, 1, ..."""

@@ -31,7 +31,7 @@ class OKDDip(Method):
     Args:
         net: the peers; the first one is the leader.
         temperature: T.
-        ramp_up: the epochs over which w(e) rises; 0 for none, null follows --ramp_up (alone: 80).
+        ramp_up: the epochs over which w(e) rises; 0 for none, null follows the recipe's `ramp_up` (alone: 80).
         weight: the height of w(e).
         leader: whether there is one.
     """

@@ -189,7 +189,7 @@ def calibrations(
         fit_logits, fit_y = {name: z[fit] for name, z in logits.items()}, y[fit]
         logits, y = {name: z[report] for name, z in logits.items()}, y[report]
         about = {
-            "fit_on": f"every second test image ({len(fit_y):,}), for the run held none out (--data.val_fraction)",
+            "fit_on": f"every second test image ({len(fit_y):,}), for the run held none out (`val_fraction`)",
             "scored_on": f"the other {len(y):,} test images",
         }
     result = {}

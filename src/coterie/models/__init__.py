@@ -56,7 +56,7 @@ def factory(
             if options.get("pretrained") and not isinstance(error, TypeError):  # that is a wrong option
                 raise InputError(
                     f"The pretrained weights of {name} could not be had ({type(error).__name__}): is the hub "
-                    "within reach? Weights in a safetensors file are loaded with --init."
+                    "within reach? Weights in a safetensors file are loaded with `init`."
                 ) from error
             raise InputError(f"{name} could not be made: {type(error).__name__}: {reason(error)}") from error
 

@@ -78,8 +78,8 @@ def default_cut(model: nn.Module, example: Tensor) -> str:
     found = list_cuts(model, example)
     if not found:
         raise InputError(
-            f"{type(model).__name__} has no cut between blocks: name a module with --cut, "
-            "or train whole networks with --cut none."
+            f"{type(model).__name__} has no cut between blocks: name a module with `cut`, "
+            "or train whole networks with `cut` none."
         )
     return choose(found).name
 
