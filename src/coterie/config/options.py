@@ -35,15 +35,15 @@ def parser(prog: str = "coterie train") -> ArgumentParser:
     return parser
 
 
-def from_namespace(made: ArgumentParser, config: Namespace) -> Recipe:
+def from_namespace(parser: ArgumentParser, config: Namespace) -> Recipe:
     """The recipe of parsed options."""
     names = [f.name for f in fields(Recipe)]
     try:
-        objects = made.instantiate(_as_data(config))
+        objects = parser.instantiate(_as_data(config))
     except ValueError as error:  # where two types are tried, our own sentence is the cause
         raise error.__cause__ if isinstance(error.__cause__, InputError) else error from None
     recipe = Recipe(**{name: objects[name] for name in names})
-    plain = yaml.safe_load(made.dump(config, skip_validation=True))
+    plain = yaml.safe_load(parser.dump(config, skip_validation=True))
     recipe.config = {name: plain.get(name) for name in names} | {"model": recipe.model}
     recipe.method_class = import_class(config.method.class_path)
     recipe.method_options = config.method.get("init_args", Namespace()).as_dict()
@@ -65,13 +65,13 @@ def _as_data(config: Namespace) -> Namespace:
 
 def from_options(options: dict[str, Any]) -> Recipe:
     """A recipe of plain values, as a YAML file holds them: {'method': 'PCL', 'epochs': 30, ...}."""
-    made, options = parser(), dict(options)
+    recipe_parser, options = parser(), dict(options)
     method = options.get("method")
     if isinstance(method, str):
         options["method"] = full_name(method)
     elif isinstance(method, dict) and "class_path" in method:
         options["method"] = {**method, "class_path": full_name(method["class_path"])}
-    return from_namespace(made, parse_object(made, options))
+    return from_namespace(recipe_parser, parse_object(recipe_parser, options))
 
 
 def from_file(file: Path) -> Recipe:
@@ -90,9 +90,9 @@ def from_file(file: Path) -> Recipe:
         raise InputError(f"{file} is damaged: it does not hold the options of a run.")
     for part, name in (("data", "root"), ("method", "teacher")):
         spec = options.get(part)
-        given = spec.get("init_args") if isinstance(spec, dict) else None
-        path = given.get(name) if isinstance(given, dict) else None
-        if given and isinstance(path, str) and not Path(path).exists():
-            there = file.resolve().parent.parent / path
-            given[name] = str(there) if there.exists() else path
+        arguments = spec.get("init_args") if isinstance(spec, dict) else None
+        path = arguments.get(name) if isinstance(arguments, dict) else None
+        if arguments and isinstance(path, str) and not Path(path).exists():
+            beside_runs = file.resolve().parent.parent / path
+            arguments[name] = str(beside_runs) if beside_runs.exists() else path
     return from_options({**options, "device": "auto"})

@@ -122,24 +122,24 @@ class Method(nn.Module, ABC):
 
     def predictors(self) -> dict[str, nn.Module]:
         """Every network that can be evaluated or deployed, each from images to logits."""
-        found: dict[str, nn.Module] = {f"peer{j}": peer for j, peer in enumerate(self.net.peers, 1)}
+        networks: dict[str, nn.Module] = {f"peer{j}": peer for j, peer in enumerate(self.net.peers, 1)}
         if self.mean_method is not None:
-            found |= {f"mean{j}": peer for j, peer in enumerate(self.mean_method.net.peers, 1)}
+            networks |= {f"mean{j}": peer for j, peer in enumerate(self.mean_method.net.peers, 1)}
         if self.has_ensemble:
-            found |= {self._ensemble_name(kind): Ensemble(method) for kind, method in self.raw_and_mean()}
-        return found
+            networks |= {self._ensemble_name(kind): Ensemble(method) for kind, method in self.raw_and_mean()}
+        return networks
 
     def logits(self, images: Tensor) -> dict[str, Tensor]:
         """What every predictor says to a batch, each trunk run once: `predictors` for evaluation."""
-        found: dict[str, Tensor] = {}
+        logits: dict[str, Tensor] = {}
         for kind, method in self.raw_and_mean():
             peers = method.net(images)
             name = "peer" if kind == "raw" else "mean"
-            found |= {f"{name}{j}": z for j, z in enumerate(peers.logits, 1)}
+            logits |= {f"{name}{j}": z for j, z in enumerate(peers.logits, 1)}
             ensemble = method.ensemble(peers)
             if ensemble is not None:
-                found[self._ensemble_name(kind)] = ensemble
-        return found
+                logits[self._ensemble_name(kind)] = ensemble
+        return logits
 
     @property
     def has_ensemble(self) -> bool:

@@ -209,8 +209,8 @@ def collect_logits(
     parts: dict[str, list[Tensor]] = {}
     labels: list[Tensor] = []
     with evaluating(method):
-        for images, found in data.test_batches(1000, split=split, device=device):
+        for images, batch_labels in data.test_batches(1000, split=split, device=device):
             for name, z in method.logits(images).items():
                 parts.setdefault(name, []).append(z.float().cpu())
-            labels.append(found.cpu())
-    return {name: torch.cat(found) for name, found in parts.items()}, torch.cat(labels)
+            labels.append(batch_labels.cpu())
+    return {name: torch.cat(chunks) for name, chunks in parts.items()}, torch.cat(labels)

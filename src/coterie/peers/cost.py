@@ -161,4 +161,4 @@ def interleaved(runs: dict[str, Callable[[], object]], seconds: float = 1.0) -> 
             run()
             times[name].append(time.perf_counter() - before)
         order.reverse()  # nobody always follows the same one
-    return {name: statistics.median(found) for name, found in times.items()}
+    return {name: statistics.median(seconds) for name, seconds in times.items()}

@@ -48,15 +48,15 @@ def list_cuts(model: nn.Module, example: Tensor) -> list[Cut]:
     total = sum(layers.values())
     good = [s for s in trace.good_cuts() if _between_blocks(trace, s.cut) and _macs_in(layers, s.cut)]
     through = set(bottlenecks(model, example, [s.cut for s in good]))
-    found: list[Cut] = []
+    cuts: list[Cut] = []
     for split in good:
         if split.cut not in through:
             continue
         shared = sum(_macs_in(layers, name) for name in split.modules)
-        if found and shared <= found[-1].shared_macs:
+        if cuts and shared <= cuts[-1].shared_macs:
             continue
-        found.append(_cut(model, trace, split, shared, total))
-    return found
+        cuts.append(_cut(model, trace, split, shared, total))
+    return cuts
 
 
 def _cut(model: nn.Module, trace: Trace, split: Split, shared: int, total: int) -> Cut:
@@ -75,20 +75,20 @@ def default_cut(model: nn.Module, example: Tensor) -> str:
     declared = getattr(model, "default_cut", None)
     if declared:
         return str(declared)
-    found = list_cuts(model, example)
-    if not found:
+    cuts = list_cuts(model, example)
+    if not cuts:
         raise InputError(
             f"{type(model).__name__} has no cut between blocks: name a module with `cut`, "
             "or train whole networks with `cut` none."
         )
-    return choose(found).name
+    return choose(cuts).name
 
 
-def choose(found: list[Cut]) -> Cut:
+def choose(cuts: list[Cut]) -> Cut:
     """The default among listed cuts."""
-    falls = [cut for before, cut in pairwise(found) if 0 < cut.positions < before.positions]
+    falls = [cut for before, cut in pairwise(cuts) if 0 < cut.positions < before.positions]
     fitting = [cut for cut in falls if 0.1 <= cut.share <= 2 / 3]
-    return fitting[-1] if fitting else min(found, key=lambda cut: abs(cut.share - 1 / 3))
+    return fitting[-1] if fitting else min(cuts, key=lambda cut: abs(cut.share - 1 / 3))
 
 
 def _between_blocks(trace: Trace, name: str) -> bool:

@@ -84,5 +84,5 @@ class MeanPeers(nn.Module):
 
 
 def _tensors(module: nn.Module) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
-    return found | dict(module.named_buffers(remove_duplicate=False))
+    tensors: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    return tensors | dict(module.named_buffers(remove_duplicate=False))

@@ -19,10 +19,10 @@ class Tap:
         self.open = False
         self.value: Tensor | None = None
 
-    def __call__(self, module: nn.Module, args: Any, given: dict[str, Any], output: Any = None) -> None:
+    def __call__(self, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any = None) -> None:
         if not self.open or (self.first and self.value is not None):
             return
-        value = (args[0] if args else next(iter(given.values()), None)) if self.of_input else output
+        value = (args[0] if args else next(iter(kwargs.values()), None)) if self.of_input else output
         if isinstance(value, Tensor):
             self.value = value.clone() if self.copies else value
 

@@ -184,35 +184,35 @@ class PeerNet(nn.Module):
         On one image more than in the dry run, and in another order: what a network has kept from there would show.
         """
         images = torch.cat([example, example[:1]]).flip(0)
-        given = images.clone()
+        inputs = images.clone()
         alone: list[Tensor] = []
         ran: list[set[str]] = []
-        where = f"Cut at '{self.split.cut}', peer" if self.split else "Peer"
+        prefix = f"Cut at '{self.split.cut}', peer" if self.split else "Peer"
         try:
             with evaluating(self):
                 for peer in self.peers:
                     with self._trunk.watched() if self._trunk is not None else _nothing_shared() as names:
-                        alone.append(peer(given))
+                        alone.append(peer(inputs))
                     ran.append(names)
                     if idle := min(ran[0] - names, default=None):
                         raise InputError(
-                            f"{where} {len(alone)} runs a '{idle}' of its own instead of the shared one: keep "
+                            f"{prefix} {len(alone)} runs a '{idle}' of its own instead of the shared one: keep "
                             "submodules in an nn.ModuleList or nn.Sequential, not in a list of Python's."
                         )
-                    self._changes_input |= not torch.equal(given, images)
-                    given = images.clone()
-                together = self(given)
+                    self._changes_input |= not torch.equal(inputs, images)
+                    inputs = images.clone()
+                together = self(inputs)
         except InputError:
             raise
         except Exception as error:  # whatever a user's forward may raise
             raise InputError(
-                f"{where} {min(len(alone) + 1, self.size)} fails on a second batch of images: "
+                f"{prefix} {min(len(alone) + 1, self.size)} fails on a second batch of images: "
                 f"{type(error).__name__}: {reason(error)}"
             ) from error
         for j, expected in enumerate(alone):
             if not torch.equal(together.logits[j], expected):
                 raise InputError(
-                    f"{where} {j + 1} does not reproduce the network it was made from; "
+                    f"{prefix} {j + 1} does not reproduce the network it was made from; "
                     "does its forward pass keep state or draw random numbers in evaluation mode?"
                 )
         return {

@@ -300,7 +300,7 @@ def _changes_of_one_run(network: nn.Module, split: Split, images: Tensor) -> set
         watch(name, output)
 
     cut = network.get_submodule(split.cut)
-    enter = lambda module, args, given: watch(split.cut, (args, given))  # noqa: E731
+    enter = lambda module, args, kwargs: watch(split.cut, (args, kwargs))  # noqa: E731
     handles = [cut.register_forward_pre_hook(enter, with_kwargs=True)]
     for name in split.calls:
         module = network.get_submodule(name)

@@ -97,13 +97,13 @@ class Trace:
 
     def good_cuts(self) -> list[Split]:
         """Every good cut, in the order of execution."""
-        found = []
+        splits = []
         for name in sorted(self.calls, key=lambda n: self.calls[n][0][0]):
             try:
-                found.append(self._split(name))
+                splits.append(self._split(name))
             except _BadCut:
                 continue
-        return found
+        return splits
 
     def _split(self, cut: str) -> Split:
         if cut not in self.modules:
@@ -158,7 +158,7 @@ class Trace:
             for name, p in self.modules[module]._parameters.items():
                 if p is not None:
                     homes.setdefault(id(p), []).append((module, name))
-        return [found for found in homes.values() if len(found) > 1]
+        return [modules for modules in homes.values() if len(modules) > 1]
 
     def _called_parts(self, name: str) -> list[str]:
         if name in self.calls:
