@@ -26,7 +26,7 @@ DEFAULTS = {
 
 
 def parser(prog: str = "coterie train") -> ArgumentParser:
-    """The options of a recipe, read from its signature and those of methods, data sets and optimisers."""
+    """Build the parser of a recipe's options, from the signatures of all that it names."""
     description = (Recipe.__doc__ or "").split("\n")[0]
     parser = ArgumentParser(prog=prog, exit_on_error=False, description=description)
     parser.add_argument("--config", action="config", help="YAML file of options; flags after it override it.")
@@ -36,7 +36,7 @@ def parser(prog: str = "coterie train") -> ArgumentParser:
 
 
 def from_namespace(parser: ArgumentParser, config: Namespace) -> Recipe:
-    """The recipe of parsed options."""
+    """Build the recipe of parsed options."""
     names = [f.name for f in fields(Recipe)]
     try:
         objects = parser.instantiate(_as_data(config))
@@ -53,7 +53,7 @@ def from_namespace(parser: ArgumentParser, config: Namespace) -> Recipe:
 
 
 def _as_data(config: Namespace) -> Namespace:
-    """The same with a `Dataset` class, if one was named, inside our `dataset`, which makes it twice."""
+    """Return the same with a `Dataset` class, if one was named, inside our `dataset`, which makes it twice."""
     source = config.data.class_path
     if issubclass(import_class(source), Data):
         return config
@@ -64,7 +64,7 @@ def _as_data(config: Namespace) -> Namespace:
 
 
 def from_options(options: dict[str, Any]) -> Recipe:
-    """A recipe of plain values, as a YAML file holds them: {'method': 'PCL', 'epochs': 30, ...}."""
+    """Build a recipe of plain values, as a YAML file holds them: {'method': 'PCL', 'epochs': 30, ...}."""
     recipe_parser, options = parser(), dict(options)
     method = options.get("method")
     if isinstance(method, str):
@@ -75,7 +75,7 @@ def from_options(options: dict[str, Any]) -> Recipe:
 
 
 def from_file(file: Path) -> Recipe:
-    """The recipe that a run directory's config.yaml holds; it is looked at with the devices that are here.
+    """Read the recipe in a run directory's config.yaml, with the devices that are here.
 
     Relative paths are those of the command that trained it. `coterie reproduce` runs its commands in the
     directory of the runs: what is not found from here is looked for from there.

@@ -209,7 +209,7 @@ class Recipe:
             raise InputError(f"`mix` {name} needs at least two images in a batch: raise `batch`.")
 
     def build_optimizer(self, method: Method) -> Optimizer:
-        """The optimiser of all that is trained."""
+        """Build the optimiser of all that is trained."""
         trained = [p for p in method.parameters() if p.requires_grad]
         groups: list[dict[str, Any]] = [{"params": trained}]
         if not self.decay_norm_and_bias:
@@ -229,7 +229,7 @@ class Recipe:
         return optimizer
 
     def torch_device(self) -> torch.device:
-        """Where to train; refused if there is no such device here."""
+        """Return the device to train on; refuse one that is not here."""
         automatic = "cuda" if torch.cuda.is_available() else "cpu"
         try:
             device = torch.device(automatic if self.device == "auto" else self.device)

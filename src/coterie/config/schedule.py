@@ -52,7 +52,7 @@ class Cosine(Schedule):
 
 
 def rate(schedule: Schedule, step: int, steps: int, warmup: float) -> float:
-    """The factor for step 0, 1, ...: a linear warm-up over the first fraction, and the schedule."""
+    """Return the factor for step 0, 1, ...: a linear warm-up over the first fraction, and the schedule."""
     warm = warmup * steps
     return schedule(step / steps) * min(1.0, (step + 1) / warm if warm > 0 else 1.0)
 
@@ -84,7 +84,7 @@ class Rates:
             raise InputError("`warmup` belongs to Steps and Cosine: a torch scheduler has its own (SequentialLR).")
 
     def progress(self, step: int) -> float:
-        """The fraction of the training that is done before step 0, 1, ..."""
+        """Return the fraction of the training that is done before step 0, 1, ..."""
         return step / self.steps
 
     def set(self, step: int) -> float:

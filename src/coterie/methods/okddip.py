@@ -69,7 +69,7 @@ class OKDDip(Method):
         )
 
     def attention(self, peers: Peers) -> Tensor:
-        """A (peers a, peers b, B): how much a listens to b."""
+        """Compute A (peers a, peers b, B): how much a listens to b."""
         features = torch.stack([f for f in peers.features[self.leaders :] if f is not None])
         query, key = widen(self.query(features)), widen(self.key(features))  # their products leave half's range
         return (query.unsqueeze(1) * key).sum(-1).softmax(1)

@@ -104,7 +104,7 @@ class PCL(Method):
         )
 
     def _from_peers(self, views: Views, z: Tensor) -> Tensor:
-        """L_pm without its weight, from whoever teaches the peers."""
+        """Compute L_pm without its weight, from whoever teaches the peers."""
         if self.peer_teacher == "none":
             return z.new_zeros(())
         if self.peer_teacher == "mutual":

@@ -57,7 +57,7 @@ class Scores:
         self.merge(len(labels), sums, bins, per_class, pairs)
 
     def read(self) -> tuple[int, Tensor, Tensor, Tensor, Tensor | None]:
-        """The sums, no longer on the device, for another process."""
+        """Return the sums, no longer on the device, for another process."""
         assert self.sums is not None and self.bins is not None and self.classes is not None
         pairs = self.pairs.cpu() if self.pairs is not None else None
         return self.count, self.sums.cpu(), self.bins.cpu(), self.classes.cpu(), pairs
@@ -117,7 +117,7 @@ def evaluate(
     gather: Callable[[Any], list[Any]] = lambda mine: [mine],
     classes: list[str] | None = None,
 ) -> dict[str, Any]:
-    """Every predictor of a method on labelled images; its training mode is left as it was.
+    """Score every predictor of a method on labelled images; its training mode is left as it was.
 
     Where several processes evaluate, each a part of the images, `gather` gives what all of them have counted.
 
@@ -205,7 +205,7 @@ def calibrations(
 def collect_logits(
     method: Method, data: Data, split: SplitName, device: torch.device | str
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """What every predictor says to every image of a split, and the labels."""
+    """Return the logits of every predictor for every image of a split, and the labels."""
     parts: dict[str, list[Tensor]] = {}
     labels: list[Tensor] = []
     with evaluating(method):

@@ -19,7 +19,7 @@ from .trace import evaluating
 
 
 def parameters(module: nn.Module) -> int:
-    """Parameters, shared ones counted once."""
+    """Count the parameters, shared ones once."""
     return sum(p.numel() for p in module.parameters())
 
 
@@ -145,7 +145,7 @@ def _convolution_backward_flops(
 
 
 def interleaved(runs: dict[str, Callable[[], object]], seconds: float = 1.0) -> dict[str, float]:
-    """Median seconds of one call of each, called in turns: what slows the machine down slows all alike.
+    """Return the median seconds of a call of each, called in turns: a slower machine slows all alike.
 
     Takes about `seconds` per entry, after a warm-up.
     """

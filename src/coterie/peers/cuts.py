@@ -33,7 +33,7 @@ class Cut:
 
 
 def list_cuts(model: nn.Module, example: Tensor) -> list[Cut]:
-    """Every cut between blocks, in the order of execution.
+    """List every cut between blocks, in the order of execution.
 
     A cut is listed when
     - it is a good one (`Trace.split`): something with parameters is shared, something is left to the branch;
@@ -66,7 +66,7 @@ def _cut(model: nn.Module, trace: Trace, split: Split, shared: int, total: int) 
 
 
 def default_cut(model: nn.Module, example: Tensor) -> str:
-    """The network's own `default_cut`; else its last stage.
+    """Return the network's own `default_cut`; else its last stage.
 
     The last stage begins where the number of positions (pixels or tokens) last falls, as before ResNet's
     layer4, as long as the branch has between a tenth and two thirds of the network's work. Without such a place,
@@ -85,7 +85,7 @@ def default_cut(model: nn.Module, example: Tensor) -> str:
 
 
 def choose(cuts: list[Cut]) -> Cut:
-    """The default among listed cuts."""
+    """Choose the default among listed cuts."""
     falls = [cut for before, cut in pairwise(cuts) if 0 < cut.positions < before.positions]
     fitting = [cut for cut in falls if 0.1 <= cut.share <= 2 / 3]
     return fitting[-1] if fitting else min(cuts, key=lambda cut: abs(cut.share - 1 / 3))
@@ -105,7 +105,7 @@ def _macs_in(layers: dict[str, int], name: str) -> int:
 
 
 def _positions(shape: torch.Size | None) -> int:
-    """Pixels of (B, C, H, W) or (B, H, W, C), tokens of (B, N, C); 0 of anything else."""
+    """Count pixels of (B, C, H, W) or (B, H, W, C), tokens of (B, N, C); 0 of anything else."""
     if shape is not None and len(shape) == 4:
         last = shape[1] == shape[2] and shape[2] != shape[3]  # of square images the equal sides tell
         return shape[1] * shape[2] if last else shape[2] * shape[3]

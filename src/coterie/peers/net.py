@@ -142,8 +142,9 @@ class PeerNet(nn.Module):
         return Peers(torch.stack(logits), features, maps, trunk[:1] if one_view else trunk)
 
     def compile_peers(self, **options: Any) -> None:
-        """From now on all peers run as one graph made by `torch.compile` (its options are taken), on one view
-        as on m, without a break. Copies, such as mean teachers, are compiled by their own call.
+        """Run all peers from now on as one graph of `torch.compile`, with its options, without a break.
+
+        Copies, such as mean teachers, are compiled by their own call.
         """
         if self.checkpoint_activations:
             raise InputError(
@@ -155,11 +156,11 @@ class PeerNet(nn.Module):
         self._compiled = torch.compile(MethodType(own, self), **{"fullgraph": True, **options})
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles are not compiled: the graph belongs to these very modules."""
+        """Leave out the compiled graph of copies and pickles: it belongs to these very modules."""
         return {**super().__getstate__(), "_compiled": None}
 
     def _run(self, views: list[Tensor]) -> list[Any]:
-        """Each peer on its view: (logits, feature, map, trunk output) of each."""
+        """Run each peer on its view: (logits, feature, map, trunk output) of each."""
         computed = []
         for j, (peer, taps, view) in enumerate(zip(self.peers, self._taps, views, strict=True)):
             if self._trunk is not None:
@@ -276,7 +277,7 @@ def _nothing_shared() -> AbstractContextManager[set[str]]:
 
 
 def standalone(peer: nn.Module) -> nn.Module:
-    """A peer as a network of its own: a copy in evaluation mode, without the taps of its PeerNet.
+    """Return a peer as a network of its own: a copy in evaluation mode, without the taps of its PeerNet.
 
     Its weights are laid out as a new network's are, whatever layout training chose: same bits out.
     """
