@@ -93,7 +93,7 @@ def test_the_command_prints_what_it_stores(pcl_run: Path, tmp_path: Path) -> Non
     assert shown["predictor"] == "peer3" and shown["card"] == f"{file}.md"
     text, _ = printed("export", pcl_run, "-o", file, "--calibrate")
     assert "largest difference of a logit" in text and "labels agree on 100.00 %" in text
-    assert "it was fit on every second test image" in text and "--data.val_fraction" in text
+    assert "it was fit on every second test image" in text and "`val_fraction`" in text
 
 
 def test_a_file_that_differs_is_refused_and_the_old_one_stays(

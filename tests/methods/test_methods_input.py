@@ -91,7 +91,7 @@ def test_peers_with_different_classes() -> None:
             "ONE trains branches of one network: give",
         ),
         ({"method": "Baseline", "peers": "resnet8,resnet14"}, "Baseline trains a single network"),
-        ({"method": "DML", "peers": "resnet8,resnet14", "cut": "stage3"}, "leave out --cut"),
+        ({"method": "DML", "peers": "resnet8,resnet14", "cut": "stage3"}, "leave out `cut`"),
         ({"method": "DML", "peers": "resnet8,resnet41"}, "There is no model 'resnet41'; did you mean"),
         ({"method": "DML", "peers": "resnet8"}, "DML needs at least 2 peers, not 1"),
         ({"method": "ONE", "peers": 1}, "ONE needs at least 2 peers, not 1"),

@@ -169,6 +169,6 @@ def test_a_teacher_of_peers_of_different_architectures(tmp_path: Path) -> None:
 def test_a_bad_teacher_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no run directory"):
         train(kd(tmp_path / "no"), tmp_path / "out")
-    with pytest.raises(InputError, match=r"^--method.teacher is missing"):
+    with pytest.raises(InputError, match=r"^`method.teacher` is missing"):
         from_options({"method": "KD"})
     assert not (tmp_path / "out").exists()

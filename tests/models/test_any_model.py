@@ -126,7 +126,7 @@ instance = Wrong("tuple")
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("fails", ["could not be made", "FileNotFoundError: no weights here"]),
+        ("fails", ["could not be built", "FileNotFoundError: no weights here"]),
         ("nothing", ["returned str", "torch.nn.Module"]),
         ("gives_tuple", ["logits", "a tuple of 2", "wrap it"]),
         ("gives_dict", ["logits", "a dict with logits, aux", "wrap it"]),
@@ -152,7 +152,7 @@ def test_command_refuses_a_failing_factory_without_a_traceback(tmp_path: Path) -
     (tmp_path / "nets.py").write_text(FACTORIES)
     out = tmp_path / "run"
     words = refused("train", "--model", "nets.py:fails", "--data", "digits", "--out", out, cwd=tmp_path)
-    assert words == "nets.py:fails could not be made: FileNotFoundError: no weights here"
+    assert words == "nets.py:fails could not be built: FileNotFoundError: no weights here"
     assert not out.exists()
 
 
@@ -172,13 +172,13 @@ def test_unknown_names_are_refused(name: str, words: str) -> None:
 
 
 def test_option_a_network_does_not_take_is_named() -> None:
-    with pytest.raises(InputError, match=r"resnet32 could not be made.*'depth'"):
+    with pytest.raises(InputError, match=r"resnet32 could not be built.*'depth'"):
         models.factory("resnet32", 10, 3, {"depth": 3})()
 
 
 def test_pretrained_without_a_hub_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(InputError, match=r"pretrained weights of timm:test_vit could not be had.*--init"):
+    with pytest.raises(InputError, match=r"pretrained weights of timm:test_vit could not be had.*`init`"):
         models.factory("timm:test_vit", 10, 3, {"pretrained": True})()
 
 

@@ -261,7 +261,7 @@ def test_whether_peers_would_peers_stay_identical_is_seen_in_their_weights(
         options["data"] = {"class_path": "digits", "init_args": {"augment": options.pop("data.augment")}}
     made = from_options(options)
     if stays:
-        with pytest.raises(InputError, match=f"would stay equal: {method} needs --branch_noise"):
+        with pytest.raises(InputError, match=f"would stay equal: {method} needs `branch_noise`"):
             made.build()
     else:
         first, second, _ = made.build().net.peers

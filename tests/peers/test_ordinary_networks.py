@@ -61,7 +61,7 @@ def test_peers_that_would_peers_stay_identical_are_refused(method: str, stays: b
     save_file(models.factory("resnet8", 10, 1)().state_dict(), tmp_path / "w.safetensors")
     options = {"model": "resnet8", "data": "digits", "method": method, "init": str(tmp_path / "w.safetensors")}
     if stays:
-        with pytest.raises(InputError, match=f"would stay equal: {method} needs --branch_noise, such as 0.05"):
+        with pytest.raises(InputError, match=f"would stay equal: {method} needs `branch_noise`, such as 0.05"):
             from_options(options).build()
     else:
         from_options(options).build()

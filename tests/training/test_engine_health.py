@@ -360,13 +360,13 @@ def test_optimisers_and_schedules() -> None:
 
 
 def test_refusals(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--checkpoint-every is a time such as"):
+    with pytest.raises(InputError, match="`checkpoint_every` is a time such as"):
         recipe(checkpoint_every="soon")
     with pytest.raises(InputError, match="`accumulate` must be at least 1"):
         recipe(accumulate=0)
     with pytest.raises(InputError, match="`clip_norm` must be greater than 0"):
         recipe(clip_norm=0.0)
-    with pytest.raises(InputError, match="--warmup belongs to"):
+    with pytest.raises(InputError, match="`warmup` belongs to"):
         schedule = {"class_path": "torch.optim.lr_scheduler.ExponentialLR", "init_args": {"gamma": 0.9}}
         train(recipe(schedule=schedule, warmup=0.1), tmp_path / "warm")
     with pytest.raises(InputError, match="--sync-batch-norm needs a GPU"):

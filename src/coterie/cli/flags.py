@@ -13,7 +13,12 @@ def with_flags(message: str, name: str, command: Callable[..., None]) -> str:
     if "`" not in message:
         return message
     flags = _flags(name, command)
-    return re.sub(r"`([a-z][\w.]*)`", lambda match: flags.get(match[1], match[0]), message)
+
+    def flag(match: re.Match[str]) -> str:
+        nested = f"--{match[1]}" if f"--{match[1].partition('.')[0]}" in flags.values() else match[0]
+        return flags.get(match[1], nested if "." in match[1] else match[0])
+
+    return re.sub(r"`([a-z][\w.]*)`", flag, message)
 
 
 def _flags(name: str, command: Callable[..., None]) -> dict[str, str]:

@@ -26,23 +26,24 @@ DEFAULTS = {
 
 
 def parser(prog: str = "coterie train") -> ArgumentParser:
-    """The options of a recipe, read from its signature and those of methods, data sets and optimisers."""
-    made = ArgumentParser(prog=prog, exit_on_error=False, description=(Recipe.__doc__ or "").split("\n")[0])
-    made.add_argument("--config", action="config", help="YAML file of options; flags after it override it.")
-    made.add_class_arguments(Recipe, None)
-    made.set_defaults(DEFAULTS)
-    return made
+    """Build the parser of a recipe's options, from the signatures of all that it names."""
+    description = (Recipe.__doc__ or "").split("\n")[0]
+    parser = ArgumentParser(prog=prog, exit_on_error=False, description=description)
+    parser.add_argument("--config", action="config", help="YAML file of options; flags after it override it.")
+    parser.add_class_arguments(Recipe, None)
+    parser.set_defaults(DEFAULTS)
+    return parser
 
 
-def from_namespace(made: ArgumentParser, config: Namespace) -> Recipe:
-    """The recipe of parsed options."""
+def from_namespace(parser: ArgumentParser, config: Namespace) -> Recipe:
+    """Build the recipe of parsed options."""
     names = [f.name for f in fields(Recipe)]
     try:
-        objects = made.instantiate(_as_data(config))
+        objects = parser.instantiate(_as_data(config))
     except ValueError as error:  # where two types are tried, our own sentence is the cause
         raise error.__cause__ if isinstance(error.__cause__, InputError) else error from None
     recipe = Recipe(**{name: objects[name] for name in names})
-    plain = yaml.safe_load(made.dump(config, skip_validation=True))
+    plain = yaml.safe_load(parser.dump(config, skip_validation=True))
     recipe.config = {name: plain.get(name) for name in names} | {"model": recipe.model}
     recipe.method_class = import_class(config.method.class_path)
     recipe.method_options = config.method.get("init_args", Namespace()).as_dict()
@@ -52,7 +53,7 @@ def from_namespace(made: ArgumentParser, config: Namespace) -> Recipe:
 
 
 def _as_data(config: Namespace) -> Namespace:
-    """The same with a `Dataset` class, if one was named, inside our `dataset`, which makes it twice."""
+    """Return the same with a `Dataset` class, if one was named, inside our `dataset`, which makes it twice."""
     source = config.data.class_path
     if issubclass(import_class(source), Data):
         return config
@@ -63,18 +64,18 @@ def _as_data(config: Namespace) -> Namespace:
 
 
 def from_options(options: dict[str, Any]) -> Recipe:
-    """A recipe of plain values, as a YAML file holds them: {'method': 'PCL', 'epochs': 30, ...}."""
-    made, options = parser(), dict(options)
+    """Build a recipe of plain values, as a YAML file holds them: {'method': 'PCL', 'epochs': 30, ...}."""
+    recipe_parser, options = parser(), dict(options)
     method = options.get("method")
     if isinstance(method, str):
         options["method"] = full_name(method)
     elif isinstance(method, dict) and "class_path" in method:
         options["method"] = {**method, "class_path": full_name(method["class_path"])}
-    return from_namespace(made, parse_object(made, options))
+    return from_namespace(recipe_parser, parse_object(recipe_parser, options))
 
 
 def from_file(file: Path) -> Recipe:
-    """The recipe that a run directory's config.yaml holds; it is looked at with the devices that are here.
+    """Read the recipe in a run directory's config.yaml, with the devices that are here.
 
     Relative paths are those of the command that trained it. `coterie reproduce` runs its commands in the
     directory of the runs: what is not found from here is looked for from there.
@@ -89,9 +90,9 @@ def from_file(file: Path) -> Recipe:
         raise InputError(f"{file} is damaged: it does not hold the options of a run.")
     for part, name in (("data", "root"), ("method", "teacher")):
         spec = options.get(part)
-        given = spec.get("init_args") if isinstance(spec, dict) else None
-        path = given.get(name) if isinstance(given, dict) else None
-        if given and isinstance(path, str) and not Path(path).exists():
-            there = file.resolve().parent.parent / path
-            given[name] = str(there) if there.exists() else path
+        arguments = spec.get("init_args") if isinstance(spec, dict) else None
+        path = arguments.get(name) if isinstance(arguments, dict) else None
+        if arguments and isinstance(path, str) and not Path(path).exists():
+            beside_runs = file.resolve().parent.parent / path
+            arguments[name] = str(beside_runs) if beside_runs.exists() else path
     return from_options({**options, "device": "auto"})

@@ -1,4 +1,4 @@
-"""Command-line arguments: jsonargparse's parsing, with one clear sentence where it fails."""
+"""Parse options with jsonargparse; where that fails, raise one clear sentence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import argparse
 import importlib
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,16 +18,12 @@ from ..errors import InputError, unknown
 
 def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
     """Parse, or raise an InputError. `--some-option` is `--some_option`; a bare switch means true."""
-    try:
+    with _explained(parser, flags=True):
         return parser.parse_args(_normalise(parser, arguments))
-    except InputError:
-        raise
-    except (argparse.ArgumentError, TypeError, ValueError) as error:
-        raise _explain(parser, str(error)) from None
 
 
 def add_command(parser: ArgumentParser, command: Callable[..., None]) -> None:
-    """The arguments of a command from its signature; a list takes several words, `--output` is also `-o`."""
+    """Add the arguments of a command from its signature; a list takes several words, `--output` is also `-o`."""
     parser.add_function_arguments(command, as_positional=True)
     for action in parser._actions:
         if not action.option_strings and getattr(action, "_typehint", None) == list[str]:
@@ -38,17 +35,24 @@ def add_command(parser: ArgumentParser, command: Callable[..., None]) -> None:
 
 
 def parse_object(parser: ArgumentParser, options: dict[str, Any]) -> Namespace:
-    """The same for plain values, as a YAML file holds them."""
-    try:
+    """Parse plain values, as a YAML file holds them, or raise an InputError."""
+    with _explained(parser, flags=False):
         return parser.parse_object(options)
+
+
+@contextmanager
+def _explained(parser: ArgumentParser, flags: bool) -> Iterator[None]:
+    """Turn what jsonargparse raises into an InputError; it names an option by its flag, or as Python does."""
+    try:
+        yield
     except InputError:
         raise
     except (argparse.ArgumentError, TypeError, ValueError) as error:
-        raise _explain(parser, str(error)) from None
+        raise _explain(parser, str(error), flags) from None
 
 
 def _normalise(parser: ArgumentParser, arguments: list[str]) -> list[str]:
-    switches, found = _switches(parser), list[str]()
+    switches, normalised = _switches(parser), list[str]()
     for i, argument in enumerate(arguments):
         if argument.startswith("--"):
             name, equals, value = argument.partition("=")
@@ -58,44 +62,49 @@ def _normalise(parser: ArgumentParser, arguments: list[str]) -> list[str]:
                 argument += "=true"
         if argument.startswith("--method="):
             argument = "--method=" + full_name(argument.removeprefix("--method="))
-        elif found and found[-1] == "--method":
+        elif normalised and normalised[-1] == "--method":
             argument = full_name(argument)
-        found.append(argument)
-    return found
+        normalised.append(argument)
+    return normalised
 
 
 def _switches(parser: ArgumentParser) -> dict[str, set[str]]:
-    """The options that mean true where they stand alone, with the words that may follow them."""
-    found: dict[str, set[str]] = {}
+    """Return the options that mean true where they stand alone, with the words that may follow them."""
+    switches: dict[str, set[str]] = {}
     for action in parser._actions:
         kind = getattr(action, "_typehint", None)
         kinds = get_args(kind) or (kind,)
         if bool in kinds:  # perhaps beside a Literal
             words = {"true", "false", "yes", "no", *(word for k in kinds for word in get_args(k))}
-            found |= dict.fromkeys(action.option_strings, words)
-    return found
+            switches |= dict.fromkeys(action.option_strings, words)
+    return switches
 
 
 def full_name(method: str) -> str:
-    """`coterie.PCL` for `PCL`: torch.export leaves classes with the same short names in the process."""
+    """Return `coterie.PCL` for `PCL`: torch.export leaves classes with the same short names in the process."""
     from ..methods import available
 
     return f"coterie.{method}" if method in available() else method
 
 
 def import_class(path: str) -> Any:
-    """The class of a dotted path, as jsonargparse writes it."""
+    """Import the class of a dotted path, as jsonargparse writes it."""
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)
 
 
-def _explain(parser: ArgumentParser, message: str) -> InputError:
-    """jsonargparse's message as one sentence that says what to do."""
+def _explain(parser: ArgumentParser, message: str, flags: bool) -> InputError:
+    """Say jsonargparse's message as one sentence that tells what to do."""
     if "mix.Mix is abstract" in message or re.search(r'[Pp]arser key "mix"', message):
+        if not flags:
+            return InputError("`mix` must be a CutMix or a MixUp: a mapping of `class_path` and `init_args`.")
         return InputError("--mix is CutMix or MixUp, named before its options: --mix CutMix --mix.probability 1.")
     keys = re.findall(r'[Pp]arser key "([^"]+)"', message)
-    option = "--" + ".".join(keys)
-    options = sorted({f for a in parser._actions for f in a.option_strings if f.startswith("--")})
+    prefix, mark = ("--", "") if flags else ("", "`")
+    key = prefix + ".".join(keys)
+    option = f"{mark}{key}{mark}"
+    flag_names = {f for a in parser._actions for f in a.option_strings if f.startswith("--")}
+    options = sorted(prefix + flag.removeprefix("--") for flag in flag_names)
     if match := re.search(r"unrecognized arguments: (-\S+)", message):
         return unknown("option", match[1].partition("=")[0], options)
     if match := re.search(r"unrecognized arguments: (\S+)", message):
@@ -107,18 +116,17 @@ def _explain(parser: ArgumentParser, message: str) -> InputError:
     if match := re.search(r"Option '([^']+)' is not accepted", message):
         path = re.search(r"class_path='?\\?'?([\w.]+)|class_path '([\w.]+)'", message)
         accepted = (
-            [f"{option}.{name}" for name in accepted_options(import_class(path[1] or path[2]))]
-            if path
-            else options
+            [f"{key}.{name}" for name in accepted_options(import_class(path[1] or path[2]))] if path else options
         )
-        return unknown("option", f"{option}.{match[1]}" if path else f"--{match[1]}", accepted)
+        return unknown("option", f"{key}.{match[1]}" if path else prefix + match[1], accepted)
     if match := re.search(r"arguments are required: ([\w, ]+)(?:\. Got value|\n)", message):  # of a class
-        missing = ", ".join(f"{option}.{name}" for name in match[1].split(", "))
-        return InputError(f"{missing} is missing: `{option}.help NAME` says what it is.")
+        missing = ", ".join(f"{mark}{key}.{name}{mark}" for name in match[1].split(", "))
+        hint = f": `{key}.help NAME` says what it is" if flags else ""
+        return InputError(f"{missing} is missing{hint}.")
     if "Unexpected config" in message:
         return InputError("--config names a file that holds no options: it wants lines such as `epochs: 30`.")
     if match := re.search(r"(?:required: |[Kk]ey \"?)([\w.]+)\"?(?: is required|$)", message):
-        return InputError(f"{match[1]} is missing: see --help.")
+        return InputError(f"{match[1]} is missing{': see --help' if flags else ''}.")
     others = re.findall(r"Import path.* does not correspond to a subclass of (\w+)", message)
     if others and len(others) == max(1, len(re.findall(r"^ +- ", message, re.M))):  # all types that were tried
         named = re.search(r"Given value: (\S+)|Import path (\S+) does", message)
@@ -127,21 +135,21 @@ def _explain(parser: ArgumentParser, message: str) -> InputError:
     if match := re.search(r"File does not exist: '?([^'\n]+)", message):
         return InputError(f"{option}: there is no file {Path(match[1]).name}.")
     if "Expected a" in message and (
-        given := re.search(r"[Gg](?:ot|iven) value: ([^\n]*?)(?:\. Got value|\n|$)", message)
+        value := re.search(r"[Gg](?:ot|iven) value: ([^\n]*?)(?:\. Got value|\n|$)", message)
     ):
         wanted = dict.fromkeys(
             _plain(kind) for kind in re.findall(r"Expected an? ([^\n]*?)(?:\. Got|\n|$)", message)
         )
-        return InputError(f"{option} expects {' or '.join(w for w in wanted if w)}, not '{given[1]}'.")
+        return InputError(f"{option} expects {' or '.join(w for w in wanted if w)}, not '{value[1]}'.")
     if match := re.search(r"(No module named '[^']+'|module '[^']+' has no attribute '[^']+')", message):
         return InputError(f"{option} cannot be imported: {match[1]}.")
     if match := re.search(r"Expected '([^']+)' to be a subclass of <class '(\w+)'", message):
         return InputError(f"{option}: {match[1]} is not a {match[2]}.")
-    return InputError(f"{option.removesuffix('--')} {' '.join(message.split())}".strip())
+    return InputError(f"{option if keys else ''} {' '.join(message.split())}".strip())
 
 
 def _plain(kind: str) -> str:
-    """A type as a person would say it."""
+    """Name a type in plain words."""
     names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "NoneType": ""}
     names |= {"Sequence": "a list such as [a, b]", "dict": "a mapping such as '{a: 1}'"}
     if match := re.fullmatch(r"<class '(?:\w+\.)*(\w+)'>", kind):
@@ -152,7 +160,7 @@ def _plain(kind: str) -> str:
 
 
 def _known(parser: ArgumentParser, key: str) -> list[str]:
-    """The short names that an option for a class takes."""
+    """List the short names that an option for a class takes."""
     from jsonargparse._typehints import get_all_subclass_paths
 
     action: Any = next(a for a in parser._actions if a.dest == key)
@@ -162,7 +170,7 @@ def _known(parser: ArgumentParser, key: str) -> list[str]:
 
 
 def accepted_options(kind: type) -> list[str]:
-    """The parameters of a class, with those of its bases that it passes on."""
+    """List the parameters of a class, with those of its bases that it passes on."""
     parameters: list[str] = []
     for cls in inspect.getmro(kind):
         if "__init__" in vars(cls) and cls is not object:

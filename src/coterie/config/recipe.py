@@ -48,7 +48,7 @@ class Recipe:
         model: the network; see `coterie models`.
         data: the data set.
         peers: how many peers; methods that train a single network have one. For whole networks also the names
-            of their models, 'resnet32,resnet20', in place of --model; the first one is deployed.
+            of their models, 'resnet32,resnet20', in place of `model`; the first one is deployed.
         cut: the module where the branches begin, or 'none' for whole networks; by default the network's own.
         epochs: passes over the training images.
         evaluate_every: epochs between evaluations; each writes a record of the epochs since the last one.
@@ -71,7 +71,7 @@ class Recipe:
         branch_noise: start all peers from the same weights, with noise added to the branches of all but the
             first, in standard deviations of each weight tensor.
         checkpoint_activations: recompute the trunk in the backward pass, for less memory.
-        seed: of weights, order and augmentation; also of the images, with --data.limit_seed seed.
+        seed: of weights, order and augmentation; also of the images, if the data set's `limit_seed` is 'seed'.
         device: where to train; 'auto' takes a GPU if there is one.
         precision: what the forward pass computes in; weights stay float32.
         compile: run the peers as one graph of torch.compile; 'reduce-overhead' also records CUDA graphs, for small
@@ -180,7 +180,7 @@ class Recipe:
         if fresh and peers_stay_identical(method, self.data):
             raise InputError(
                 f"Peers that start from the same weights and see the same views would stay equal: "
-                f"{self.method_class.__name__} needs --branch_noise, such as 0.05."
+                f"{self.method_class.__name__} needs `branch_noise`, such as 0.05."
             )
         if self.ema and method.mean is None:
             own_beta = options.get("beta")
@@ -194,8 +194,8 @@ class Recipe:
         method.cross_entropy = CrossEntropy(self.label_smoothing, weights)
         if not uses_cross_entropy(method, self.data):
             raise InputError(
-                f"{self.method_class.__name__} does not call `self.cross_entropy`, so that --label_smoothing and "
-                "--class_weights would have no effect: leave them out."
+                f"{self.method_class.__name__} does not call `self.cross_entropy`, so that `label_smoothing` and "
+                "`class_weights` would have no effect: leave them out."
             )
 
     def _check_mixing(self, method: Method) -> None:
@@ -203,13 +203,13 @@ class Recipe:
             return
         if not method.soft_targets:
             name = self.method_class.__name__
-            raise InputError(f"{name} compares classes and cannot train on mixed images: leave out --mix.")
+            raise InputError(f"{name} compares classes and cannot train on mixed images: leave out `mix`.")
         if min(self.batch, self.data.train_size) < 2:
             name = type(self.mix).__name__
-            raise InputError(f"--mix {name} needs at least two images in a batch: raise --batch.")
+            raise InputError(f"`mix` {name} needs at least two images in a batch: raise `batch`.")
 
     def build_optimizer(self, method: Method) -> Optimizer:
-        """The optimiser of all that is trained."""
+        """Build the optimiser of all that is trained."""
         trained = [p for p in method.parameters() if p.requires_grad]
         groups: list[dict[str, Any]] = [{"params": trained}]
         if not self.decay_norm_and_bias:
@@ -218,18 +218,18 @@ class Recipe:
                 {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
             ]
         try:
-            made = self.optimizer([group for group in groups if group["params"]])
+            optimizer = self.optimizer([group for group in groups if group["params"]])
         except (TypeError, ValueError) as error:
-            raise InputError(f"--optimizer: {error}.") from None
-        closure = inspect.signature(made.step).parameters.get("closure")
+            raise InputError(f"`optimizer`: {error}.") from None
+        closure = inspect.signature(optimizer.step).parameters.get("closure")
         if closure is not None and closure.default is closure.empty:
             raise InputError(
-                f"{type(made).__name__} wants the loss more than once a step: take another --optimizer."
+                f"{type(optimizer).__name__} wants the loss more than once a step: take another `optimizer`."
             )
-        return made
+        return optimizer
 
     def torch_device(self) -> torch.device:
-        """Where to train; refused if there is no such device here."""
+        """Return the device to train on; refuse one that is not here."""
         automatic = "cuda" if torch.cuda.is_available() else "cpu"
         try:
             device = torch.device(automatic if self.device == "auto" else self.device)
@@ -237,7 +237,7 @@ class Recipe:
         except (AttributeError, RuntimeError):
             there = 0
         if not there or (device.index or 0) >= there:
-            raise InputError(f"There is no device '{self.device}' here: --device auto takes what there is.")
+            raise InputError(f"There is no device '{self.device}' here: `device` auto takes what there is.")
         return device
 
     def _net(self, fresh: bool) -> PeerNet:
@@ -261,8 +261,8 @@ class Recipe:
         asked = self.init is not None or self.model_options.get("pretrained") or self.branch_noise
         if fresh and asked and len(self.models) > 1:
             raise InputError(
-                "Peers of different models cannot start from the same weights: leave out --init, pretrained and "
-                "--branch_noise."
+                "Peers of different models cannot start from the same weights: leave out `init`, pretrained and "
+                "`branch_noise`."
             )
         if fresh and asked:
             init_from(net, Path(self.init) if self.init is not None else None, self.branch_noise)
@@ -273,7 +273,7 @@ class Recipe:
         kinds = {"one network": "a single network", "branches": "branches of one network"}
         what = f"{self.method_class.__name__} trains {kinds.get(trains, 'whole networks')}"
         if trains != "branches" and self.cut not in (None, "none"):
-            raise InputError(f"{what}, so there is nothing to cut: leave out --cut.")
+            raise InputError(f"{what}, so there is nothing to cut: leave out `cut`.")
         if isinstance(self.peers, int):
             peers, cut = 1 if trains == "one network" else self.peers, None
             if trains == "branches" and self.cut != "none":
@@ -281,7 +281,7 @@ class Recipe:
             return PeerNet(makes[0], peers, cut, example, checkpoint_activations=self.checkpoint_activations)
         if trains != "networks":
             raise InputError(
-                f"--peers names models, but {what}: give --peers a number and name the model with --model."
+                f"`peers` names models, but {what}: give `peers` a number and name the model with `model`."
             )
         return PeerNet(makes, example=example)
 
@@ -289,5 +289,5 @@ class Recipe:
 def _seconds(duration: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h)", duration)
     if match is None:
-        raise InputError(f"--checkpoint-every is a time such as 30s, 10min or 1h, not '{duration}'.")
+        raise InputError(f"`checkpoint_every` is a time such as 30s, 10min or 1h, not '{duration}'.")
     return float(match[1]) * {"s": 1, "min": 60, "h": 3600}[match[2]]

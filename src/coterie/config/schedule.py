@@ -52,7 +52,7 @@ class Cosine(Schedule):
 
 
 def rate(schedule: Schedule, step: int, steps: int, warmup: float) -> float:
-    """The factor for step 0, 1, ...: a linear warm-up over the first fraction, and the schedule."""
+    """Return the factor for step 0, 1, ...: a linear warm-up over the first fraction, and the schedule."""
     warm = warmup * steps
     return schedule(step / steps) * min(1.0, (step + 1) / warm if warm > 0 else 1.0)
 
@@ -77,14 +77,14 @@ class Rates:
         try:
             self.torch = None if isinstance(schedule, Schedule) else schedule(optimizer)
         except (TypeError, ValueError) as error:
-            raise InputError(f"--schedule: {error}.") from None
+            raise InputError(f"`schedule`: {error}.") from None
         if isinstance(self.torch, ReduceLROnPlateau):
             raise InputError("ReduceLROnPlateau would choose by the test set: take a schedule of epochs alone.")
         if self.torch is not None and warmup:
-            raise InputError("--warmup belongs to Steps and Cosine: a torch scheduler has its own (SequentialLR).")
+            raise InputError("`warmup` belongs to Steps and Cosine: a torch scheduler has its own (SequentialLR).")
 
     def progress(self, step: int) -> float:
-        """The fraction of the training that is done before step 0, 1, ..."""
+        """Return the fraction of the training that is done before step 0, 1, ..."""
         return step / self.steps
 
     def set(self, step: int) -> float:

@@ -12,8 +12,8 @@ from .base import Method
 
 
 def available() -> dict[str, type[Method]]:
-    """Every method in this folder by its class name; a new file is found without being listed anywhere."""
-    found = {}
+    """Return every method of this folder by its class name; a new file needs no registration."""
+    methods = {}
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
         for name, item in vars(module).items():
@@ -23,8 +23,8 @@ def available() -> dict[str, type[Method]]:
                 and item is not Method
                 and item.__module__ == module.__name__
             ):
-                found[name] = item
-    return found
+                methods[name] = item
+    return methods
 
 
 __all__ = ["Method", "available"]

@@ -69,7 +69,7 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
-        """The weighted terms of the objective and their sum, `loss`; `views` is always a list of `self.views`."""
+        """Return the weighted terms of the objective and their sum, `loss`; `views` is a list of `self.views`."""
 
     def _wrong_views(self, count: int) -> str:
         name = type(self).__name__
@@ -91,11 +91,11 @@ class Method(nn.Module, ABC):
         return checked_targets(targets, batch, self.net.num_classes, read)
 
     def ensemble(self, peers: Peers) -> Tensor | None:
-        """The ensemble's logits (B, C) from what its peers computed; None without an ensemble."""
+        """Return the ensemble's logits (B, C) from what its peers computed; None without an ensemble."""
         return None
 
     def after_step(self) -> None:
-        """To be called after every optimiser step that was taken: moves the averages."""
+        """Move the averages; to be called after every optimiser step that was taken."""
         if self.mean is not None:
             self.mean.update(self)
 
@@ -114,32 +114,32 @@ class Method(nn.Module, ABC):
         return "mean1" if self.deploys_mean else "peer1"
 
     def deploy(self) -> nn.Module:
-        """The network to ship: the user's own class and keys, in evaluation mode, a copy of its own."""
+        """Return the network to ship: the user's own class and keys, in evaluation mode, a copy of its own."""
         network = standalone(self.predictors()[self.deployed])
         for mine, trained in zip(network.parameters(), self.net.peers[0].parameters(), strict=True):
             mine.requires_grad_(trained.requires_grad)
         return network
 
     def predictors(self) -> dict[str, nn.Module]:
-        """Every network that can be evaluated or deployed, each from images to logits."""
-        found: dict[str, nn.Module] = {f"peer{j}": peer for j, peer in enumerate(self.net.peers, 1)}
+        """Return every network that can be evaluated or deployed, each from images to logits."""
+        networks: dict[str, nn.Module] = {f"peer{j}": peer for j, peer in enumerate(self.net.peers, 1)}
         if self.mean_method is not None:
-            found |= {f"mean{j}": peer for j, peer in enumerate(self.mean_method.net.peers, 1)}
+            networks |= {f"mean{j}": peer for j, peer in enumerate(self.mean_method.net.peers, 1)}
         if self.has_ensemble:
-            found |= {self._ensemble_name(kind): Ensemble(method) for kind, method in self.raw_and_mean()}
-        return found
+            networks |= {self._ensemble_name(kind): Ensemble(method) for kind, method in self.raw_and_mean()}
+        return networks
 
     def logits(self, images: Tensor) -> dict[str, Tensor]:
-        """What every predictor says to a batch, each trunk run once: `predictors` for evaluation."""
-        found: dict[str, Tensor] = {}
+        """Return the logits of every predictor for a batch, each trunk run once: `predictors` for evaluation."""
+        logits: dict[str, Tensor] = {}
         for kind, method in self.raw_and_mean():
             peers = method.net(images)
             name = "peer" if kind == "raw" else "mean"
-            found |= {f"{name}{j}": z for j, z in enumerate(peers.logits, 1)}
+            logits |= {f"{name}{j}": z for j, z in enumerate(peers.logits, 1)}
             ensemble = method.ensemble(peers)
             if ensemble is not None:
-                found[self._ensemble_name(kind)] = ensemble
-        return found
+                logits[self._ensemble_name(kind)] = ensemble
+        return logits
 
     @property
     def has_ensemble(self) -> bool:

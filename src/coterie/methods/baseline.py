@@ -17,7 +17,7 @@ class Baseline(Method):
 
     Controls for a fair comparison with PCL: with `views` = m every image is seen m times per step, each time
     augmented anew (L = mean over the views), as many views and gradient images as PCL has; with averaged
-    weights kept (`--ema`) the gain of averaging can be told apart from the gain of distillation.
+    weights kept (`ema`) the gain of averaging can be separated from the gain of distillation.
 
     Args:
         net: the network, a PeerNet of one peer.

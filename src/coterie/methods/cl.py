@@ -26,7 +26,7 @@ class CL(Method):
     Args:
         net: the peers.
         temperature: T.
-        ramp_up: the epochs over which w(e) rises; 0 for none, null follows --ramp_up (alone: 80).
+        ramp_up: the epochs over which w(e) rises; 0 for none, null follows the recipe's `ramp_up` (alone: 80).
         weight: the height of w(e).
         ce_weight: of the cross-entropies.
         mean_gradient: ILR; without it the trunk is trained by the sum of the heads' gradients.

@@ -29,7 +29,7 @@ class FFL(Method):
     Args:
         net: the peers.
         temperature: T.
-        ramp_up: the epochs over which w(e) rises; 0 for none, null follows --ramp_up (alone: 80).
+        ramp_up: the epochs over which w(e) rises; 0 for none, null follows the recipe's `ramp_up` (alone: 80).
         weight: the height of w(e).
     """
 

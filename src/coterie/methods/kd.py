@@ -78,7 +78,7 @@ class _Teacher:
         self.network: nn.Module | None = None
 
     def load(self, student: PeerNet) -> nn.Module:
-        """The teacher, on the student's device and in its precision."""
+        """Return the teacher, on the student's device and in its precision."""
         like = next(student.parameters())
         if self.network is None:
             if isinstance(self.source, nn.Module):
@@ -88,9 +88,11 @@ class _Teacher:
             network = network.to(like).eval().requires_grad_(False)
             channels_last(network, [network], student.input_shape)
             with torch.no_grad():
-                said = network(torch.zeros(2, *student.input_shape, device=like.device, dtype=like.dtype))
-            if said.shape != (2, student.num_classes):
-                raise InputError(f"The teacher knows {said.shape[-1]} classes, the student {student.num_classes}.")
+                logits = network(torch.zeros(2, *student.input_shape, device=like.device, dtype=like.dtype))
+            if logits.shape != (2, student.num_classes):
+                raise InputError(
+                    f"The teacher knows {logits.shape[-1]} classes, the student {student.num_classes}."
+                )
             self.network = network
         known = next(self.network.parameters())
         if known.device != like.device or known.dtype != like.dtype:

@@ -20,7 +20,7 @@ from ..errors import InputError
 
 
 def widen(values: Tensor) -> Tensor:
-    """Half precision as float32, anything wider as it is."""
+    """Convert half precision to float32; leave anything wider as it is."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
@@ -129,7 +129,7 @@ class CrossEntropy(nn.Module):
 
     @contextmanager
     def part_of_batch(self, labels: Tensor) -> Iterator[None]:
-        """While this lasts, divide by the mean class weight of a whole batch, given by its labels.
+        """Divide, while the context lasts, by the mean class weight of a whole batch, given by its labels.
 
         For a batch that is computed in parts, here or by several processes; otherwise each batch is whole.
         """

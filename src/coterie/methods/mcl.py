@@ -84,7 +84,7 @@ class MCL(Method):
         )
 
     def similarities(self, peers: Peers) -> Tensor:
-        """S (m, m, B, B)."""
+        """Compute S (m, m, B, B)."""
         embedded = [embed(f) for embed, f in zip(self.embed, peers.features, strict=True)]
         with torch.autocast(embedded[0].device.type, enabled=False):  # else the product would be in half again
             v = F.normalize(widen(torch.stack(embedded)), dim=-1)

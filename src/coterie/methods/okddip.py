@@ -31,7 +31,7 @@ class OKDDip(Method):
     Args:
         net: the peers; the first one is the leader.
         temperature: T.
-        ramp_up: the epochs over which w(e) rises; 0 for none, null follows --ramp_up (alone: 80).
+        ramp_up: the epochs over which w(e) rises; 0 for none, null follows the recipe's `ramp_up` (alone: 80).
         weight: the height of w(e).
         leader: whether there is one.
     """
@@ -69,7 +69,7 @@ class OKDDip(Method):
         )
 
     def attention(self, peers: Peers) -> Tensor:
-        """A (peers a, peers b, B): how much a listens to b."""
+        """Compute A (peers a, peers b, B): how much a listens to b."""
         features = torch.stack([f for f in peers.features[self.leaders :] if f is not None])
         query, key = widen(self.query(features)), widen(self.key(features))  # their products leave half's range
         return (query.unsqueeze(1) * key).sum(-1).softmax(1)

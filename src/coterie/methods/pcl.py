@@ -33,8 +33,9 @@ class PCL(Method):
     Args:
         net: the peers.
         temperature: T, of both distillation terms.
-        ramp_up: alpha, the epochs over which w(e) rises; null follows --ramp_up (alone: 80).
-        beta: the smoothing coefficient of the mean teachers; null follows --ema_horizon (alone: 0.999).
+        ramp_up: alpha, the epochs over which w(e) rises; null follows the recipe's `ramp_up` (alone: 80).
+        beta: the smoothing coefficient of the mean teachers; null follows the recipe's `ema_horizon` (alone:
+            0.999).
         weight: lambda, the height of w(e); the paper has 1.0 for CIFAR and 0.1 for ImageNet.
         ensemble: z^t from the learned classifier on all features, from the sum of the peers' logits
             (Table 2, "Logit Sum"), or no ensemble teacher at all.
@@ -103,7 +104,7 @@ class PCL(Method):
         )
 
     def _from_peers(self, views: Views, z: Tensor) -> Tensor:
-        """L_pm without its weight, from whoever teaches the peers."""
+        """Compute L_pm without its weight, from whoever teaches the peers."""
         if self.peer_teacher == "none":
             return z.new_zeros(())
         if self.peer_teacher == "mutual":

@@ -12,7 +12,7 @@ from ..errors import InputError
 
 
 def temperature(logits: Tensor, labels: Tensor) -> float:
-    """The T > 0 that minimises the likelihood loss of softmax(logits / T), found by golden-section search.
+    """Return the T > 0 that minimises the likelihood loss of softmax(logits / T), found by golden-section search.
 
     The loss is convex in 1/T, so unimodal in log T.
     """
@@ -37,7 +37,7 @@ def temperature(logits: Tensor, labels: Tensor) -> float:
 
 
 def halves(count: int) -> tuple[Tensor, Tensor]:
-    """The held-out images to fit on (every second test image), and the others, to report on."""
+    """Return the held-out images to fit on (every second test image), and the others, to report on."""
     if count < 2:
         raise InputError("Calibration needs held-out images: the test set is too small to be halved.")
     index = torch.arange(count)

@@ -58,7 +58,7 @@ class Scores:
         self.merge(len(labels), sums, bins, per_class, pairs)
 
     def read(self) -> tuple[int, Tensor, Tensor, Tensor, Tensor | None]:
-        """The sums, no longer on the device, for another process."""
+        """Return the sums, no longer on the device, for another process."""
         assert self.sums is not None and self.bins is not None and self.classes is not None
         pairs = self.pairs.cpu() if self.pairs is not None else None
         return self.count, self.sums.cpu(), self.bins.cpu(), self.classes.cpu(), pairs
@@ -124,7 +124,7 @@ def evaluate(
     classes: list[str] | None = None,
     mistakes: Mistakes | None = None,
 ) -> dict[str, Any]:
-    """Every predictor of a method on labelled images; its training mode is left as it was.
+    """Score every predictor of a method on labelled images; its training mode is left as it was.
 
     Where several processes evaluate, each a part of the images, `gather` gives what all of them have counted.
 
@@ -199,7 +199,7 @@ def calibrations(
         fit_logits, fit_y = {name: z[fit] for name, z in logits.items()}, y[fit]
         logits, y = {name: z[report] for name, z in logits.items()}, y[report]
         about = {
-            "fit_on": f"every second test image ({len(fit_y):,}), for the run held none out (--data.val_fraction)",
+            "fit_on": f"every second test image ({len(fit_y):,}), for the run held none out (`val_fraction`)",
             "scored_on": f"the other {len(y):,} test images",
         }
     result = {}
@@ -215,12 +215,12 @@ def calibrations(
 def collect_logits(
     method: Method, data: Data, split: SplitName, device: torch.device | str
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """What every predictor says to every image of a split, and the labels."""
+    """Return the logits of every predictor for every image of a split, and the labels."""
     parts: dict[str, list[Tensor]] = {}
     labels: list[Tensor] = []
     with evaluating(method):
-        for images, found in data.test_batches(1000, split=split, device=device):
+        for images, batch_labels in data.test_batches(1000, split=split, device=device):
             for name, z in method.logits(images).items():
                 parts.setdefault(name, []).append(z.float().cpu())
-            labels.append(found.cpu())
-    return {name: torch.cat(found) for name, found in parts.items()}, torch.cat(labels)
+            labels.append(batch_labels.cpu())
+    return {name: torch.cat(chunks) for name, chunks in parts.items()}, torch.cat(labels)

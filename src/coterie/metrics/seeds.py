@@ -84,12 +84,12 @@ def paired(ours: Mapping[Any, float], theirs: Mapping[Any, float], confidence: f
 
 
 def paired_differences(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> list[float]:
-    """Ours - theirs for each common seed, without those that are no finite numbers."""
+    """Return ours - theirs for each common seed, without those that are no finite numbers."""
     return list(Spread.of(ours[seed] - theirs[seed] for seed in ours if seed in theirs).values)
 
 
 def seeds_won(differences: Sequence[float]) -> int:
-    """How many differences are below zero; a tie is not won."""
+    """Count the differences below zero; a tie is not won."""
     return sum(difference < -TOLERANCE for difference in differences)
 
 

@@ -22,12 +22,12 @@ FORMS = "timm:NAME, torchvision:NAME, package.module:factory, file.py:factory"
 
 
 def available() -> dict[str, Callable[..., nn.Module]]:
-    """Our own networks by name; a new file is found without being listed anywhere."""
-    found: dict[str, Callable[..., nn.Module]] = {}
+    """Return our own networks by name; a new file in this folder needs no registration."""
+    networks: dict[str, Callable[..., nn.Module]] = {}
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
-        found |= {name: getattr(module, name) for name in getattr(module, "__all__", ())}
-    return found
+        networks |= {name: getattr(module, name) for name in getattr(module, "__all__", ())}
+    return networks
 
 
 def factory(
@@ -56,9 +56,9 @@ def factory(
             if options.get("pretrained") and not isinstance(error, TypeError):  # that is a wrong option
                 raise InputError(
                     f"The pretrained weights of {name} could not be had ({type(error).__name__}): is the hub "
-                    "within reach? Weights in a safetensors file are loaded with --init."
+                    "within reach? Weights in a safetensors file are loaded with `init`."
                 ) from error
-            raise InputError(f"{name} could not be made: {type(error).__name__}: {reason(error)}") from error
+            raise InputError(f"{name} could not be built: {type(error).__name__}: {reason(error)}") from error
 
     return make
 

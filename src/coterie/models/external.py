@@ -74,7 +74,7 @@ def adapt(network: nn.Module, in_channels: int, small_stem: bool = False) -> nn.
         nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
         network.maxpool = nn.Identity()
     elif first is not None and first.in_channels != in_channels and first.groups == 1:
-        made = nn.Conv2d(
+        convolution = nn.Conv2d(
             in_channels,
             first.out_channels,
             first.kernel_size,  # type: ignore[arg-type]
@@ -82,14 +82,14 @@ def adapt(network: nn.Module, in_channels: int, small_stem: bool = False) -> nn.
             first.padding,  # type: ignore[arg-type]
             bias=first.bias is not None,
         )
-        network.set_submodule(name, made)
+        network.set_submodule(name, convolution)
     return network
 
 
 def from_user(
     name: str, num_classes: int, in_channels: int, size: tuple[int, int] | None, **options: Any
 ) -> nn.Module:
-    """The network of a function or class; it is told classes, channels and size where it names them."""
+    """Build the network of a function or class, with classes, channels and size if it takes them."""
     make = _imported(name)
     accepted = inspect.signature(make).parameters
     known: dict[str, Any] = {"num_classes": num_classes, **dict.fromkeys(CHANNELS, in_channels)}
@@ -109,13 +109,13 @@ def _side(size: tuple[int, int]) -> int | tuple[int, int]:
 def _imported(name: str) -> Callable[..., Any]:
     source, _, attribute = name.rpartition(":")
     module = _from_file(Path(source)) if source.endswith(".py") else _from_package(source)
-    found = getattr(module, attribute, None)
-    if found is None:
+    make = getattr(module, attribute, None)
+    if make is None:
         there = [n for n, item in vars(module).items() if callable(item) and not n.startswith("_")]
         raise unknown(f"factory in {source}", attribute, there)
-    if isinstance(found, nn.Module) or not callable(found):
+    if isinstance(make, nn.Module) or not callable(make):
         raise InputError(f"{name} is not a factory: name a function or class that makes a new network.")
-    return found
+    return make
 
 
 def _from_file(file: Path) -> Any:

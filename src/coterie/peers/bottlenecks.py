@@ -11,7 +11,7 @@ from .trace import evaluating
 
 
 def bottlenecks(model: nn.Module, example: Tensor, names: list[str]) -> list[str]:
-    """Those of the named modules whose input is all that the rest of the network sees of the image.
+    """Return those of the named modules whose input is all that the rest of the network sees of the image.
 
     A shortcut around a module, or a second tensor carried past it, is a path from the image to the logits that
     does not enter it. The input of each module is marked by a node in the autograd graph of one forward pass; a
@@ -57,7 +57,7 @@ def bottlenecks(model: nn.Module, example: Tensor, names: list[str]) -> list[str
 
 
 def _topological(end: Any) -> list[Any]:
-    """The graph's nodes, each before those it depends on; without recursion, as networks are deep."""
+    """Return the graph's nodes, each before those it depends on; without recursion, as networks are deep."""
     order: list[Any] = []
     seen = {end}
     stack = [(end, iter(end.next_functions))]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, reason, warn
-from .shared import trying
+from .in_place import trial_copy
 from .trace import Split, Trace, evaluating, shared_parameters
 
 Factory = Callable[[], nn.Module]
@@ -42,7 +42,7 @@ def example_for(model: nn.Module, shape: tuple[int, int, int] | None = None) -> 
 
 
 def trace_logits(model: nn.Module, example: Tensor) -> Trace:
-    """The dry run of a network, refused if that fails or if anything but logits comes out, also in training."""
+    """Make the dry run of a network; refuse one that fails or gives anything but logits, also in training."""
     try:
         trace = Trace(model, example)
     except Exception as error:  # whatever a user's forward may raise
@@ -51,7 +51,7 @@ def trace_logits(model: nn.Module, example: Tensor) -> Trace:
             f"{type(model).__name__} fails on a batch of {size} images: {type(error).__name__}: {reason(error)}"
         ) from error
     _check_logits(model, trace.output, example)
-    with trying(model, example) as (trained, images):
+    with trial_copy(model, example) as (trained, images):
         trained.train()
         try:
             output = trained(images)
@@ -94,7 +94,7 @@ def reinitialise(model: nn.Module, split: Split | None) -> None:
 
 
 def warn_of_equal_weights(models: list[nn.Module], split: Split | None) -> None:
-    """Weights that no layer knows how to draw anew are the same in all peers."""
+    """Warn of weights that no layer knows how to draw anew: they are the same in all peers."""
     if len(models) == 1:
         return
     first, second = models[:2]

@@ -20,7 +20,7 @@ from .trace import evaluating
 
 
 def parameters(module: nn.Module) -> int:
-    """Parameters, shared ones counted once."""
+    """Count the parameters, shared ones once."""
     return sum(p.numel() for p in module.parameters())
 
 
@@ -149,7 +149,7 @@ def _convolution_backward_flops(
 
 
 def interleaved(runs: dict[str, Callable[[], object]], seconds: float = 1.0) -> dict[str, float]:
-    """Median seconds of one call of each, called in turns: what slows the machine down slows all alike.
+    """Return the median seconds of a call of each, called in turns: a slower machine slows all alike.
 
     Takes about `seconds` per entry, after a warm-up.
     """
@@ -165,4 +165,4 @@ def interleaved(runs: dict[str, Callable[[], object]], seconds: float = 1.0) -> 
             run()
             times[name].append(time.perf_counter() - before)
         order.reverse()  # nobody always follows the same one
-    return {name: statistics.median(found) for name, found in times.items()}
+    return {name: statistics.median(seconds) for name, seconds in times.items()}

@@ -33,7 +33,7 @@ class Cut:
 
 
 def list_cuts(model: nn.Module, example: Tensor) -> list[Cut]:
-    """Every cut between blocks, in the order of execution.
+    """List every cut between blocks, in the order of execution.
 
     A cut is listed when
     - it is a good one (`Trace.split`): something with parameters is shared, something is left to the branch;
@@ -48,15 +48,15 @@ def list_cuts(model: nn.Module, example: Tensor) -> list[Cut]:
     total = sum(layers.values())
     good = [s for s in trace.good_cuts() if _between_blocks(trace, s.cut) and _macs_in(layers, s.cut)]
     through = set(bottlenecks(model, example, [s.cut for s in good]))
-    found: list[Cut] = []
+    cuts: list[Cut] = []
     for split in good:
         if split.cut not in through:
             continue
         shared = sum(_macs_in(layers, name) for name in split.modules)
-        if found and shared <= found[-1].shared_macs:
+        if cuts and shared <= cuts[-1].shared_macs:
             continue
-        found.append(_cut(model, trace, split, shared, total))
-    return found
+        cuts.append(_cut(model, trace, split, shared, total))
+    return cuts
 
 
 def _cut(model: nn.Module, trace: Trace, split: Split, shared: int, total: int) -> Cut:
@@ -66,7 +66,7 @@ def _cut(model: nn.Module, trace: Trace, split: Split, shared: int, total: int) 
 
 
 def default_cut(model: nn.Module, example: Tensor) -> str:
-    """The network's own `default_cut`; else its last stage.
+    """Return the network's own `default_cut`; else its last stage.
 
     The last stage begins where the number of positions (pixels or tokens) last falls, as before ResNet's
     layer4, as long as the branch has between a tenth and two thirds of the network's work. Without such a place,
@@ -75,20 +75,20 @@ def default_cut(model: nn.Module, example: Tensor) -> str:
     declared = getattr(model, "default_cut", None)
     if declared:
         return str(declared)
-    found = list_cuts(model, example)
-    if not found:
+    cuts = list_cuts(model, example)
+    if not cuts:
         raise InputError(
-            f"{type(model).__name__} has no cut between blocks: name a module with --cut, "
-            "or train whole networks with --cut none."
+            f"{type(model).__name__} has no cut between blocks: name a module with `cut`, "
+            "or train whole networks with `cut` none."
         )
-    return choose(found).name
+    return choose(cuts).name
 
 
-def choose(found: list[Cut]) -> Cut:
-    """The default among listed cuts."""
-    falls = [cut for before, cut in pairwise(found) if 0 < cut.positions < before.positions]
+def choose(cuts: list[Cut]) -> Cut:
+    """Choose the default among listed cuts."""
+    falls = [cut for before, cut in pairwise(cuts) if 0 < cut.positions < before.positions]
     fitting = [cut for cut in falls if 0.1 <= cut.share <= 2 / 3]
-    return fitting[-1] if fitting else min(found, key=lambda cut: abs(cut.share - 1 / 3))
+    return fitting[-1] if fitting else min(cuts, key=lambda cut: abs(cut.share - 1 / 3))
 
 
 def _between_blocks(trace: Trace, name: str) -> bool:
@@ -105,7 +105,7 @@ def _macs_in(layers: dict[str, int], name: str) -> int:
 
 
 def _positions(shape: torch.Size | None) -> int:
-    """Pixels of (B, C, H, W) or (B, H, W, C), tokens of (B, N, C); 0 of anything else."""
+    """Count pixels of (B, C, H, W) or (B, H, W, C), tokens of (B, N, C); 0 of anything else."""
     if shape is not None and len(shape) == 4:
         last = shape[1] == shape[2] and shape[2] != shape[3]  # of square images the equal sides tell
         return shape[1] * shape[2] if last else shape[2] * shape[3]

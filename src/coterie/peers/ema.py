@@ -13,7 +13,7 @@ from ..errors import InputError
 
 
 def phi(step: int, beta: float) -> float:
-    """The smoothing coefficient min(1 - 1/g, beta) of step g = 1, 2, ... (Eq. 8)."""
+    """Return the smoothing coefficient min(1 - 1/g, beta) of step g = 1, 2, ... (Eq. 8)."""
     return min(1.0 - 1.0 / step, beta)
 
 
@@ -43,7 +43,7 @@ class MeanPeers(nn.Module):
         self.train()
 
     def train(self, mode: bool = True) -> MeanPeers:
-        """In training only batch-norm layers with statistics of their own change; dropout stays off."""
+        """Put only batch-norm layers with statistics of their own in training mode; dropout stays off."""
         super().train(mode)
         for module in self.average.modules():
             module.training &= isinstance(module, _BatchNorm) and self.batch_norm == "own"
@@ -51,7 +51,7 @@ class MeanPeers(nn.Module):
 
     @torch.no_grad()
     def update(self, source: nn.Module) -> None:
-        """theta_mean <- phi(g) theta_mean + (1 - phi(g)) theta, after optimiser step g (Eq. 7)."""
+        """Update theta_mean <- phi(g) theta_mean + (1 - phi(g)) theta, after optimiser step g (Eq. 7)."""
         self.step += 1
         weight = 1.0 - phi(self.step, self.beta)
         averaged, copied = self._names
@@ -62,7 +62,7 @@ class MeanPeers(nn.Module):
                 means[name].copy_(current[name])
 
     def _averaged_and_copied(self) -> tuple[list[str], list[str]]:
-        """Names of what is averaged, and of buffers that are neither that nor the copy's own: masks, tables."""
+        """Name what is averaged, and buffers that are neither that nor the copy's own: masks, tables."""
         averages = self.batch_norm == "average"
         statistics = {
             f"{prefix}.{n}"
@@ -84,5 +84,5 @@ class MeanPeers(nn.Module):
 
 
 def _tensors(module: nn.Module) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
-    return found | dict(module.named_buffers(remove_duplicate=False))
+    tensors: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    return tensors | dict(module.named_buffers(remove_duplicate=False))

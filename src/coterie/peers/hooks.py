@@ -19,10 +19,10 @@ class Tap:
         self.open = False
         self.value: Tensor | None = None
 
-    def __call__(self, module: nn.Module, args: Any, given: dict[str, Any], output: Any = None) -> None:
+    def __call__(self, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any = None) -> None:
         if not self.open or (self.first and self.value is not None):
             return
-        value = (args[0] if args else next(iter(given.values()), None)) if self.of_input else output
+        value = (args[0] if args else next(iter(kwargs.values()), None)) if self.of_input else output
         if isinstance(value, Tensor):
             self.value = value.clone() if self.copies else value
 
@@ -53,7 +53,7 @@ class Taps:
             tap.open, tap.value = True, None
 
     def take(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """(feature, map, trunk output), and closed again: a tap must not keep a graph alive."""
+        """Return (feature, map, trunk output) and close the taps: they must not keep a graph alive."""
         feature, map_, trunk = [tap.value for tap in self.all()]
         for tap in self.all():
             tap.open, tap.value = False, None
@@ -61,14 +61,14 @@ class Taps:
 
 
 def _pooled(feature: Tensor | None) -> Tensor | None:
-    """(B, d): where a classifier works at every position, (B, d, H, W) or (B, N, d), the average over them."""
+    """Return (B, d): of a classifier at every position, (B, d, H, W) or (B, N, d), the average over them."""
     if feature is None or feature.dim() == 2:
         return feature
     return feature.mean((2, 3)) if feature.dim() == 4 else feature.mean(1)
 
 
 def _channels_first(map_: Tensor | None, feature: Tensor | None) -> Tensor | None:
-    """(B, d, H, W), also of a network that keeps its channels last."""
+    """Return (B, d, H, W), also of a network that keeps its channels last."""
     if map_ is None or feature is None:
         return map_
     width = feature.shape[-1] if feature.dim() == 2 else None

@@ -42,7 +42,7 @@ def _read(file: Path) -> dict[str, Tensor]:
 
 
 def _fitting(net: PeerNet, weights: dict[str, Tensor], file: Path) -> dict[str, Tensor]:
-    """The file's weights, with the network's own where classes differ; any other difference is refused."""
+    """Return the file's weights, the network's own where classes differ; refuse any other difference."""
     own = net.peers[0].state_dict()
     for_classes = {name for name, w in own.items() if w.dim() and len(w) == net.num_classes}
     anew = {

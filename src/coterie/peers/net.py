@@ -142,8 +142,9 @@ class PeerNet(nn.Module):
         return Peers(torch.stack(logits), features, maps, trunk[:1] if one_view else trunk)
 
     def compile_peers(self, **options: Any) -> None:
-        """From now on all peers run as one graph made by `torch.compile` (its options are taken), on one view
-        as on m, without a break. Copies, such as mean teachers, are compiled by their own call.
+        """Run all peers from now on as one graph of `torch.compile`, with its options, without a break.
+
+        Copies, such as mean teachers, are compiled by their own call.
         """
         if self.checkpoint_activations:
             raise InputError(
@@ -155,11 +156,11 @@ class PeerNet(nn.Module):
         self._compiled = torch.compile(MethodType(own, self), **{"fullgraph": True, **options})
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles are not compiled: the graph belongs to these very modules."""
+        """Leave out the compiled graph of copies and pickles: it belongs to these very modules."""
         return {**super().__getstate__(), "_compiled": None}
 
     def _run(self, views: list[Tensor]) -> list[Any]:
-        """Each peer on its view: (logits, feature, map, trunk output) of each."""
+        """Run each peer on its view: (logits, feature, map, trunk output) of each."""
         computed = []
         for j, (peer, taps, view) in enumerate(zip(self.peers, self._taps, views, strict=True)):
             if self._trunk is not None:
@@ -184,35 +185,35 @@ class PeerNet(nn.Module):
         On one image more than in the dry run, and in another order: what a network has kept from there would show.
         """
         images = torch.cat([example, example[:1]]).flip(0)
-        given = images.clone()
+        inputs = images.clone()
         alone: list[Tensor] = []
         ran: list[set[str]] = []
-        where = f"Cut at '{self.split.cut}', peer" if self.split else "Peer"
+        prefix = f"Cut at '{self.split.cut}', peer" if self.split else "Peer"
         try:
             with evaluating(self):
                 for peer in self.peers:
                     with self._trunk.watched() if self._trunk is not None else _nothing_shared() as names:
-                        alone.append(peer(given))
+                        alone.append(peer(inputs))
                     ran.append(names)
                     if idle := min(ran[0] - names, default=None):
                         raise InputError(
-                            f"{where} {len(alone)} runs a '{idle}' of its own instead of the shared one: keep "
+                            f"{prefix} {len(alone)} runs a '{idle}' of its own instead of the shared one: keep "
                             "submodules in an nn.ModuleList or nn.Sequential, not in a list of Python's."
                         )
-                    self._changes_input |= not torch.equal(given, images)
-                    given = images.clone()
-                together = self(given)
+                    self._changes_input |= not torch.equal(inputs, images)
+                    inputs = images.clone()
+                together = self(inputs)
         except InputError:
             raise
         except Exception as error:  # whatever a user's forward may raise
             raise InputError(
-                f"{where} {min(len(alone) + 1, self.size)} fails on a second batch of images: "
+                f"{prefix} {min(len(alone) + 1, self.size)} fails on a second batch of images: "
                 f"{type(error).__name__}: {reason(error)}"
             ) from error
         for j, expected in enumerate(alone):
             if not torch.equal(together.logits[j], expected):
                 raise InputError(
-                    f"{where} {j + 1} does not reproduce the network it was made from; "
+                    f"{prefix} {j + 1} does not reproduce the network it was made from; "
                     "does its forward pass keep state or draw random numbers in evaluation mode?"
                 )
         return {
@@ -276,7 +277,7 @@ def _nothing_shared() -> AbstractContextManager[set[str]]:
 
 
 def standalone(peer: nn.Module) -> nn.Module:
-    """A peer as a network of its own: a copy in evaluation mode, without the taps of its PeerNet.
+    """Return a peer as a network of its own: a copy in evaluation mode, without the taps of its PeerNet.
 
     Its weights are laid out as a new network's are, whatever layout training chose: same bits out.
     """

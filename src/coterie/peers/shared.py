@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -14,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.checkpoint import checkpoint
 
 from ..errors import InputError
+from .in_place import changed_in_place, trial_copy
 from .trace import Split
 
 BatchDims = list[list[int | None]]
@@ -65,7 +65,7 @@ class SharedCall:
         return run(*args)
 
     def _own_part(self, output: Any) -> Any:
-        """The present peer's part of each tensor that carries the batch; all else is the same for every peer."""
+        """Return the present peer's part of each tensor that carries the batch; all else is the same for all."""
         calls = self.batch_dims[self.module.training]
         dims = calls[self.next] if self.next < len(calls) else []
         if len(dims) != len(_tensors(output)):
@@ -88,7 +88,7 @@ class Trunk:
     def __init__(self, first: nn.Module, split: Split, example: Tensor) -> None:
         self.names = split.calls
         self.calls = [SharedCall(first.get_submodule(name)) for name in self.names]
-        changed = _changed_in_place(first, split, example)
+        changed = changed_in_place(first, split, example)
         self.output_changes = split.cut in changed
         """Whether a branch changes in place what enters it."""
         for name, call in zip(split.calls, self.calls, strict=True):
@@ -96,7 +96,7 @@ class Trunk:
 
     @contextmanager
     def running(self, once: bool, recompute: bool, compiled: bool) -> Iterator[None]:
-        """While this lasts the shared modules' calls go through their `SharedCall`.
+        """Send the shared modules' calls, while the context lasts, through their `SharedCall`.
 
         Hooks on a shared module see it run once, as `_call_impl` is what is replaced; a compiler sees only
         `forward`.
@@ -115,7 +115,7 @@ class Trunk:
 
     @contextmanager
     def watched(self) -> Iterator[set[str]]:
-        """While this lasts, the names of the shared modules that run."""
+        """Collect the names of the shared modules that run while the context lasts."""
         ran: set[str] = set()
         handles = [
             call.module.register_forward_pre_hook(lambda module, args, name=name: ran.add(name))
@@ -144,7 +144,7 @@ class Trunk:
         A length that divides by the number of views proves nothing: a table of six rows has one as well. So they
         run on all these images and on one less, in both modes, as modules may return more in training.
         """
-        with trying(network, images) as (trial, batch):
+        with trial_copy(network, images) as (trial, batch):
             for training in (False, True):
                 trial.train(training)
                 try:
@@ -158,7 +158,7 @@ class Trunk:
                     call.batch_dims[training] = known
 
     def _shapes(self, network: nn.Module, cut: str, images: Tensor) -> dict[str, list[list[torch.Size]]]:
-        """Of each shared module, and each of its calls: the shapes of the tensors that it returns."""
+        """Return, for each call of each shared module, the shapes of the tensors that it returns."""
         shapes: dict[str, list[list[torch.Size]]] = {name: [] for name in self.names}
 
         def leave(name: str, module: nn.Module, args: Any, output: Any) -> None:
@@ -193,7 +193,7 @@ def _tensors(output: Any) -> list[Tensor]:
 
 
 def _batch_dims(name: str, more: list[list[torch.Size]], fewer: list[list[torch.Size]]) -> BatchDims:
-    """The dimensions that differ between two runs on different numbers of images."""
+    """Return the dimensions that differ between two runs on different numbers of images."""
     if [list(map(len, call)) for call in more] != [list(map(len, call)) for call in fewer]:
         raise InputError(f"what '{name}' returns depends on the number of images")
     dims: BatchDims = []
@@ -213,7 +213,7 @@ class _TrunkDone(Exception):
 
 @contextmanager
 def scaled_gradients(network: nn.Module, parameters: list[nn.Parameter], factor: float) -> Iterator[None]:
-    """While this lasts these parameters are stood in for by themselves with scaled gradients.
+    """Replace these parameters, while the context lasts, by themselves with scaled gradients.
 
     On the parameters, not on what crosses the cut: the same, gradients being linear, and right as well for
     networks in which several tensors cross it, or a class token that the peers have in common.
@@ -249,7 +249,7 @@ class _Scaled(torch.autograd.Function):
 
 @contextmanager
 def scratch_buffers(*modules: nn.Module) -> Iterator[None]:
-    """While this lasts the modules' buffers are copies, so that a run leaves no trace in batch-norm statistics."""
+    """Replace the modules' buffers by copies, while the context lasts: batch-norm statistics stay as they are."""
     parts = [part for module in modules for part in module.modules()]
     kept = [(part, dict(part._buffers)) for part in parts if part._buffers]
     for part, buffers in kept:
@@ -259,57 +259,3 @@ def scratch_buffers(*modules: nn.Module) -> Iterator[None]:
     finally:
         for part, buffers in kept:
             part._buffers.update(buffers)
-
-
-@contextmanager
-def trying(network: nn.Module, example: Tensor) -> Iterator[tuple[nn.Module, Tensor]]:
-    """A copy of a network, and at least two images, to try it in training: no trace is left in it or in chance."""
-    images = example if len(example) > 1 else example.repeat(2, *(1,) * (example.dim() - 1))
-    devices = [example.device] if example.is_cuda else []
-    with torch.no_grad(), torch.random.fork_rng(devices):
-        yield copy.deepcopy(network), images.clone()
-
-
-def _changed_in_place(network: nn.Module, split: Split, example: Tensor) -> set[str]:
-    """The shared modules whose output something outside of them changes in place; the cut, if its input is.
-
-    In-place activations where a branch begins, or `x += ...` in a forward method, would corrupt what the
-    other peers are handed. Both modes are tried: dropout in place acts only in training.
-    """
-    changed: set[str] = set()
-    with trying(network, example) as (trial, images):
-        for mode in (False, True):
-            trial.train(mode)
-            changed |= _changes_of_one_run(trial, split, images.clone())
-    return changed
-
-
-def _changes_of_one_run(network: nn.Module, split: Split, images: Tensor) -> set[str]:
-    seen: list[tuple[str, Tensor, int]] = []  # whose it is, the tensor, its version when we saw it
-    changed: set[str] = set()
-
-    def note_changes(*_: Any) -> None:
-        changed.update(name for name, t, version in seen if t._version != version)
-
-    def watch(name: str, value: Any) -> None:
-        tree_map_only(Tensor, lambda t: seen.append((name, t, t._version)), value)
-
-    def leave(name: str, module: nn.Module, args: Any, output: Any) -> None:
-        # What a shared module does to an earlier output is done once and harms nobody.
-        seen[:] = [(other, t, t._version) for other, t, _ in seen]
-        watch(name, output)
-
-    cut = network.get_submodule(split.cut)
-    enter = lambda module, args, given: watch(split.cut, (args, given))  # noqa: E731
-    handles = [cut.register_forward_pre_hook(enter, with_kwargs=True)]
-    for name in split.calls:
-        module = network.get_submodule(name)
-        handles.append(module.register_forward_pre_hook(note_changes))
-        handles.append(module.register_forward_hook(partial(leave, name)))
-    try:
-        network(images)
-    finally:
-        for handle in handles:
-            handle.remove()
-    note_changes()
-    return changed

@@ -17,7 +17,7 @@ from ..errors import InputError
 
 @contextmanager
 def evaluating(*modules: nn.Module) -> Iterator[None]:
-    """Evaluation mode, no gradients, and afterwards every module's own training flag as it was."""
+    """Set evaluation mode without gradients; afterwards restore every module's own training flag."""
     flags = [(part, part.training) for module in modules for part in module.modules()]
     for module in modules:
         module.eval()
@@ -82,28 +82,28 @@ class Trace:
                 self.spans[owner] = (min(low, first), max(high, last))
 
     def split(self, cut: str) -> Split:
-        """What lies before `cut`; refused with the reason, and the good cuts, if the cut cannot be made."""
+        """Return what lies before `cut`; refuse a bad cut with the reason and the good ones."""
         try:
             return self._split(cut)
         except _BadCut as why:
             raise InputError(f"Cannot cut {_name_of(self.model)} at '{cut}': {why}. {self.advice()}") from None
 
     def advice(self) -> str:
-        """The sentence that lists where this network can be cut, outermost modules first."""
+        """Say in a sentence where this network can be cut, outermost modules first."""
         good = sorted(self.good_cuts(), key=lambda s: s.cut.count("."))
         names = ", ".join(s.cut for s in good[:20])
         more = f" and {len(good) - 20} deeper ones" if len(good) > 20 else ""
         return f"Good cuts: {names}{more}." if good else "This network has no good cut."
 
     def good_cuts(self) -> list[Split]:
-        """Every good cut, in the order of execution."""
-        found = []
+        """Return every good cut, in the order of execution."""
+        splits = []
         for name in sorted(self.calls, key=lambda n: self.calls[n][0][0]):
             try:
-                found.append(self._split(name))
+                splits.append(self._split(name))
             except _BadCut:
                 continue
-        return found
+        return splits
 
     def _split(self, cut: str) -> Split:
         if cut not in self.modules:
@@ -158,7 +158,7 @@ class Trace:
             for name, p in self.modules[module]._parameters.items():
                 if p is not None:
                     homes.setdefault(id(p), []).append((module, name))
-        return [found for found in homes.values() if len(found) > 1]
+        return [modules for modules in homes.values() if len(modules) > 1]
 
     def _called_parts(self, name: str) -> list[str]:
         if name in self.calls:
@@ -167,7 +167,7 @@ class Trace:
         return [part for child in children if child in self.spans for part in self._called_parts(child)]
 
     def classifier(self) -> str | None:
-        """The last layer to run that gives the logits: a `Linear`, or a 1x1 convolution."""
+        """Return the last layer to run that gives the logits: a `Linear`, or a 1x1 convolution."""
 
         def gives_logits(name: str) -> bool:
             layer, shape = self.modules[name], self.shapes.get(name, torch.Size())
@@ -183,12 +183,12 @@ class Trace:
         return max(layers, key=lambda n: self.calls[n][-1][0]) if layers else None
 
     def feature_module(self) -> str | None:
-        """The module whose input is the pooled feature: what the network declares, else its classifier."""
+        """Return the module whose input is the pooled feature: what the network declares, else its classifier."""
         declared: str | None = getattr(self.model, "feature_module", None)
         return declared or self.classifier()
 
     def last_map(self, after: str | None) -> str | None:
-        """The module that gives the last spatial tensor, (B, C, H, W) with more than one pixel, after a cut.
+        """Name the module that gives the last spatial tensor, (B, C, H, W) with more than one pixel, after a cut.
 
         It comes before the classifier, and not from within a module that gives tokens: those are attention maps.
         """
@@ -212,13 +212,13 @@ class _BadCut(Exception):
 
 
 def branch_parameters(model: nn.Module, split: Split) -> list[nn.Parameter]:
-    """The parameters each peer has for itself."""
+    """Return the parameters each peer has for itself."""
     shared = set(map(id, shared_parameters(model, split)))
     return [p for p in model.parameters() if id(p) not in shared]
 
 
 def shared_parameters(model: nn.Module, split: Split) -> list[nn.Parameter]:
-    """The parameters all peers have in common."""
+    """Return the parameters all peers have in common."""
     owned = (p for name in split.owners for p in model.get_submodule(name)._parameters.values())
     inside = (p for name in split.modules for p in model.get_submodule(name).parameters())
     return list({id(p): p for p in (*owned, *inside) if p is not None}.values())
