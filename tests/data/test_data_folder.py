@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import struct
-import tarfile
 import zlib
 from pathlib import Path
 
@@ -20,7 +19,8 @@ from coterie.cli.main import main
 from coterie.compat import import_torchvision
 from coterie.data.folder import folder, index_folder
 from coterie.errors import InputError
-from tests.helpers.common import coterie, picture, refused, shared_data
+from tests.helpers.common import coterie, picture, refused
+from tests.helpers.photographs import photographs
 
 
 @pytest.fixture
@@ -247,15 +247,10 @@ def test_any_tree_is_indexed_or_refused_in_a_sentence(tmp_path_factory, classes,
 
 def test_training_on_real_photographs_and_looking_at_them(tmp_path, capsys):
     """80 photographs: a run with two workers, its classes kept with it; inspection finds what was planted."""
-    with tarfile.open(shared_data("photos10.tar")) as tar:
-        members = [m for m in tar.getmembers() if m.isfile() and m.name.split("/")[2] in ("tench", "church")]
-        train, val = ([m for m in members if f"/{s}/" in m.name] for s in ("train", "val"))
-        chosen = train[:25] + train[-25:] + val[:15] + val[-15:]
-        tar.extractall(tmp_path, chosen, filter="data")
-    root = tmp_path / "photos10"
-    copied = next((root / "train" / "tench").iterdir())
-    (root / "val" / "tench" / "copy.JPG").write_bytes(copied.read_bytes())
-    cut = root / "train" / "church" / "cut.jpg"
+    root = photographs(tmp_path / "set", train=25, val=15)
+    copied = next((root / "train" / "flower").iterdir())
+    (root / "val" / "flower" / "copy.JPG").write_bytes(copied.read_bytes())
+    cut = root / "train" / "china" / "cut.jpg"
     cut.write_bytes(copied.read_bytes()[:2000])
     options = ["--data", "folder", "--data.root", root, "--data.size", 32, "--data.workers", 2]
     command = ["train", "--model", "resnet8", "--epochs", 1, "--batch", 16, *options, "--out", tmp_path / "run"]
@@ -263,7 +258,7 @@ def test_training_on_real_photographs_and_looking_at_them(tmp_path, capsys):
     assert result.returncode == 0, result.stderr
     assert "1 image cannot be read and will be skipped" in result.stderr and "cut.jpg" in result.stderr
     kept = json.loads((tmp_path / "run" / "data.json").read_text())
-    assert kept["classes"] == ["church", "tench"] and kept["images"]["train"] == 51
+    assert kept["classes"] == ["china", "flower"] and kept["images"]["train"] == 51
     assert Image.open(tmp_path / "run" / "views.png").width > 300
     cut.unlink()
     assert "data is not that of" in refused(*command)
@@ -271,10 +266,10 @@ def test_training_on_real_photographs_and_looking_at_them(tmp_path, capsys):
     sheet = tmp_path / "sheet.png"
     main(["data", "inspect", str(root), "--views", "4", "--images", "6", "--sheet", str(sheet), "--json"])
     found = json.loads(capsys.readouterr().out)
-    assert found["per_class"]["train"] == {"church": 26, "tench": 25}
+    assert found["per_class"]["train"] == {"china": 26, "flower": 25}
     assert list(found["bad"]) == [str(cut)] and "truncated" in found["bad"][str(cut)]
     (where,) = found["duplicates"]["between_splits"]
-    assert where == {"train": [str(copied)], "test": [str(root / "val" / "tench" / "copy.JPG")]}
+    assert where == {"train": [str(copied)], "test": [str(root / "val" / "flower" / "copy.JPG")]}
     assert Image.open(sheet).size == (5 * 100 + 4, 6 * 116 + 4)
     main(["data", "inspect", str(root), "--sheet", str(sheet)])
     text = capsys.readouterr().out

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import shutil
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +26,9 @@ from coterie.deploy.formats import make_writer
 from coterie.deploy.predict import disagreement, list_pictures, predict_pictures
 from coterie.errors import InputError
 from coterie.runs.rebuild import restored
-from tests.helpers.common import coterie, printed, refused, shared_data
+from tests.helpers.common import coterie, printed, refused
 from tests.helpers.deployables import metadata
+from tests.helpers.photographs import photographs
 
 
 @pytest.fixture(scope="session")
@@ -241,13 +241,7 @@ def test_disagreement() -> None:
 
 def test_a_photograph_is_prepared_as_the_loader_does(tmp_path: Path) -> None:
     """Bit by bit what `data.test_batches` gives, for photographs of every shape, from a file's metadata alone."""
-    with tarfile.open(shared_data("photos10.tar")) as archive:
-        members = [m for m in archive.getmembers() if m.isfile() and m.name.endswith(".jpg")][::20]
-        archive.extractall(tmp_path, members, filter="data")
-    for i, member in enumerate(members):  # they are square: cut them to other shapes
-        with Image.open(tmp_path / member.name) as whole:
-            whole.crop((0, 0, 224 - 17 * (i % 7), 224 - 13 * (i % 11))).save(tmp_path / member.name)
-    data = folder(str(tmp_path / "photos10"), workers=0)
+    data = folder(str(photographs(tmp_path / "set", train=1, val=10)), workers=0)
     data.load()
     assert data.preprocessing()["resize"] == 256 and data.preprocessing()["size"] == [224, 224]
     network = models.factory("resnet8", len(data.classes), 3)().eval()

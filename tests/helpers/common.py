@@ -1,4 +1,4 @@
-"""What the tests share: a small real network, real data where it is, and the command line as users call it."""
+"""What the tests share: a small real network, and the command line as users call it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import contextlib
 import importlib
 import io
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from PIL import Image
 from torch import Tensor, nn
 
@@ -96,7 +99,7 @@ def picture(seed: int = 0, size: tuple[int, int] = (40, 30)) -> Image.Image:
 
 
 def shared_data(name: str) -> Path:
-    """A file of the project's shared real data; the test is skipped, with a message, where it is absent."""
+    """Return a file of the project's shared real data, for tests marked `slow`; skip them where it is absent."""
     file = Path(__file__).resolve().parents[3] / "shared" / "data" / name
     if not file.exists():
         pytest.skip(f"the shared data file {name} is not beside this checkout")
@@ -108,3 +111,17 @@ def train(out: Path, *options: object) -> Path:
     arguments = ["--model", "resnet8", "--data", "digits", "--data.limit", 30, "--batch", 64, "--epochs", 5]
     printed("train", *arguments, "--out", out, *options)
     return out
+
+
+def build_once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], object]) -> Path:
+    """Fill a folder once for all workers of pytest-xdist, the first of which to need it builds it; return it."""
+    base = factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, done = root / f"shared-{name}", root / f"shared-{name}.done"
+    with FileLock(root / f"shared-{name}.lock"):
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a worker whose build failed
+            folder.mkdir()
+            build(folder)
+            done.touch()
+    return folder

@@ -208,7 +208,5 @@ def test_freed_memory_is_used_again_without_page_faults() -> None:
         command = [sys.executable, "-c", FAULTS, "kept" if keep else "default"]
         return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
-    kept, default = faults(keep=True), faults(keep=False)
-    if default < 1000:  # of 4 kB there are 30,000
-        pytest.skip("this system's pages are so large that it makes no difference")
-    assert 20 * kept < default
+    # Of pages of 4 kB there are 30,000; where a system's are so large that it makes no difference, few in both.
+    assert 20 * faults(keep=True) < max(faults(keep=False), 1000)
