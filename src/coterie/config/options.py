@@ -1,28 +1,29 @@
-"""Options: flags, plain values or a run's config.yaml become a Recipe."""
+"""Turn flags, plain values, Python objects or a run's config.yaml into a Recipe."""
 
 from __future__ import annotations
 
-import inspect
+from collections.abc import Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 from jsonargparse import ArgumentParser, Namespace
+from torch.utils.data import Dataset
 
-from ..data import Data
+from ..data import Data, data_sets
+from ..data.wrapped import dataset
 from ..errors import InputError
 from .parsing import full_name, import_class, parse_object
-from .recipe import Recipe
+from .recipe import DEFAULT_DATA, Recipe
+from .specs import Unwritable, is_label, model_spec, to_spec
 
-DEFAULTS = {
-    "data": {"class_path": "digits"},
-    "optimizer": {
-        "class_path": "torch.optim.SGD",
-        "init_args": {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4},
-    },
-    "schedule": {"class_path": "Steps"},
-}
+NOT_OPTIONS = {"config", "objects"}
+"""Fields of a recipe that follow from its options."""
+OPTIONS = [field.name for field in fields(Recipe) if field.name not in NOT_OPTIONS]
+PARTS = ("method", "data", "optimizer", "schedule", "mix")
+"""Options that name a class with options of its own."""
 
 
 def parser(prog: str = "coterie train") -> ArgumentParser:
@@ -30,26 +31,43 @@ def parser(prog: str = "coterie train") -> ArgumentParser:
     description = (Recipe.__doc__ or "").split("\n")[0]
     parser = ArgumentParser(prog=prog, exit_on_error=False, description=description)
     parser.add_argument("--config", action="config", help="YAML file of options; flags after it override it.")
-    parser.add_class_arguments(Recipe, None)
-    parser.set_defaults(DEFAULTS)
+    parser.add_class_arguments(Recipe, None, skip=NOT_OPTIONS)
+    defaults = Recipe()
+    parser.set_defaults({name: to_spec(getattr(defaults, name)) for name in ("optimizer", "schedule")})
+    parser.set_defaults({"data": {"class_path": DEFAULT_DATA}})
     return parser
 
 
-def from_namespace(parser: ArgumentParser, config: Namespace) -> Recipe:
-    """Build the recipe of parsed options."""
-    names = [f.name for f in fields(Recipe)]
+def from_namespace(
+    parser: ArgumentParser, config: Namespace, objects: Mapping[str, Any] = {}, labels: Mapping[str, str] = {}
+) -> Recipe:
+    """Build the recipe of parsed options.
+
+    Args:
+        parser: that parsed them.
+        config: the parsed options.
+        objects: Python objects to use instead of what was parsed under their names.
+        labels: those of them that no file can hold, by how config.yaml names them.
+    """
     try:
-        objects = parser.instantiate(_as_data(config))
+        values = parser.instantiate(_as_data(config))
     except ValueError as error:  # where two types are tried, our own sentence is the cause
         raise error.__cause__ if isinstance(error.__cause__, InputError) else error from None
-    recipe = Recipe(**{name: objects[name] for name in names})
-    plain = yaml.safe_load(parser.dump(config, skip_validation=True))
-    recipe.config = {name: plain.get(name) for name in names} | {"model": recipe.model}
-    recipe.method_class = import_class(config.method.class_path)
-    recipe.method_options = config.method.get("init_args", Namespace()).as_dict()
-    if inspect.isabstract(recipe.method_class):
-        raise InputError(f"{recipe.method_class.__name__} has no `forward`: name a method that is complete.")
-    return recipe
+    options = {name: values[name] for name in OPTIONS}
+    options["method"] = partial(import_class(config.method.class_path), **values.method.keywords)
+    options |= objects
+    if "model" in labels:
+        options["model"] = labels["model"]
+    parsed = config.as_dict()
+    written = {**{name: _written(to_spec(parsed[name])) for name in OPTIONS}, **labels}
+    return Recipe(**options, config=written, objects={name: objects[name] for name in labels})
+
+
+def _written(spec: Any) -> Any:
+    """Return a spec without the arguments that are None: config.yaml holds what was asked for."""
+    if not isinstance(spec, dict) or "init_args" not in spec:
+        return spec
+    return {**spec, "init_args": {name: value for name, value in spec["init_args"].items() if value is not None}}
 
 
 def _as_data(config: Namespace) -> Namespace:
@@ -63,23 +81,53 @@ def _as_data(config: Namespace) -> Namespace:
     return adapted
 
 
-def from_options(options: dict[str, Any]) -> Recipe:
-    """Build a recipe of plain values, as a YAML file holds them: {'method': 'PCL', 'epochs': 30, ...}."""
-    recipe_parser, options = parser(), dict(options)
-    method = options.get("method")
+def from_options(options: Mapping[str, Any]) -> Recipe:
+    """Build a recipe of options as a YAML file or a Python call gives them: {'method': 'PCL', 'epochs': 30, ...}.
+
+    Where config.yaml allows a name, a Python object may stand: a class, a partial, a factory or module for
+    `model`, a `Data` or a pair of data sets for `data`.
+    """
+    plain: dict[str, Any] = {}
+    objects: dict[str, Any] = {}
+    labels: dict[str, str] = {}
+    for name, value in options.items():
+        if name == "data":
+            value = _as_data_set(value)
+        try:
+            plain[name] = model_spec(value) if name == "model" else to_spec(value)
+        except Unwritable as unwritable:
+            objects[name], labels[name] = value, str(unwritable)
+    plain["method"] = _named(plain.get("method", "PCL"))
+    recipe_parser = parser()
+    return from_namespace(recipe_parser, parse_object(recipe_parser, plain), objects, labels)
+
+
+def _as_data_set(data: Any) -> Any:
+    """Return a pair of data sets as a `Data`, and a directory of images as the spec of a folder."""
+    if isinstance(data, tuple) and len(data) == 2:
+        return dataset.of(*data)
+    if isinstance(data, Dataset):
+        raise InputError("`data` needs two data sets: a pair (training set, test set).")
+    if isinstance(data, str | Path) and str(data) not in data_sets() and Path(data).is_dir():
+        return {"class_path": "folder", "init_args": {"root": str(data)}}
+    return data
+
+
+def _named(method: Any) -> Any:
+    """Return the spec of a method under its full name."""
     if isinstance(method, str):
-        options["method"] = full_name(method)
-    elif isinstance(method, dict) and "class_path" in method:
-        options["method"] = {**method, "class_path": full_name(method["class_path"])}
-    return from_namespace(recipe_parser, parse_object(recipe_parser, options))
+        return full_name(method)
+    return {**method, "class_path": full_name(method["class_path"])} if "class_path" in method else method
 
 
-def from_file(file: Path) -> Recipe:
+def from_file(file: Path, objects: Mapping[str, Any] | None = None) -> Recipe:
     """Read the recipe in a run directory's config.yaml, with the devices that are here.
 
-    Relative paths are those of the command that trained it. `coterie reproduce` runs its commands in the
-    directory of the runs: what is not found from here is looked for from there.
+    `objects` are the options that the file can only name by a label. Relative paths are those of the command
+    that trained it. `coterie reproduce` runs its commands in the directory of the runs: what is not found from
+    here is looked for from there.
     """
+    objects = dict(objects or {})
     try:
         options = yaml.safe_load(file.read_text())
     except OSError:
@@ -88,6 +136,12 @@ def from_file(file: Path) -> Recipe:
         options = None
     if not isinstance(options, dict):
         raise InputError(f"{file} is damaged: it does not hold the options of a run.")
+    for name, value in options.items():
+        if is_label(value) and name not in objects:
+            raise InputError(
+                f"`{name}` of {file.parent} was the Python object {value}, which no file holds: "
+                f"use coterie.load('{file.parent}', {name}=...) in its script."
+            )
     for part, name in (("data", "root"), ("method", "teacher")):
         spec = options.get(part)
         arguments = spec.get("init_args") if isinstance(spec, dict) else None
@@ -95,4 +149,4 @@ def from_file(file: Path) -> Recipe:
         if arguments and isinstance(path, str) and not Path(path).exists():
             beside_runs = file.resolve().parent.parent / path
             arguments[name] = str(beside_runs) if beside_runs.exists() else path
-    return from_options({**options, "device": "auto"})
+    return from_options({**options, **objects, "device": "auto"})

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,14 +25,17 @@ from ..methods import Method
 from ..methods.losses import CrossEntropy
 from ..methods.pcl import PCL
 from ..methods.trial import peers_stay_identical, uses_cross_entropy
+from ..peers.build import make_network
 from ..peers.cuts import default_cut
 from ..peers.init import init_from
 from ..peers.net import PeerNet
 from .schedule import Schedule, Steps
+from .specs import describe, own_defaults
 
 # Imported so that the command line knows every method and data set by its short name.
 METHODS, DATA_SETS = methods.available(), data_sets()
 
+DEFAULT_DATA = "digits"
 PrecisionName = Literal["32", "bf16", "fp16"]
 TrackerName = Literal["tensorboard", "wandb"]
 
@@ -83,17 +87,22 @@ class Recipe:
         checkpoint_every: save within an epoch after this time, such as 30s, 10min or 1h; every epoch's end is
             saved as well, as long as that costs under one per cent of the time.
         track: send the records on to this tracker too.
+        config: the options as config.yaml holds them.
+        objects: those of the options that are Python objects which no file can hold, `model` among them; the
+            field of the same name has their label.
     """
 
     method: Callable[[PeerNet], Method] = PCL
     model: str = "resnet32"
-    data: AnyData = field(default_factory=DATA_SETS["digits"])
+    data: AnyData = field(default_factory=DATA_SETS[DEFAULT_DATA])
     peers: int | str = 3
     cut: str | None = None
     epochs: int = 300
     evaluate_every: int = 1
     batch: int = 128
-    optimizer: Callable[[Iterable[Any]], Optimizer] = SGD
+    optimizer: Callable[[Iterable[Any]], Optimizer] = field(
+        default_factory=lambda: partial(SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
+    )
     schedule: Schedule | Callable[[Optimizer], LRScheduler] = field(default_factory=Steps)
     warmup: float = 0.0
     mix: Mix | None = None
@@ -116,17 +125,18 @@ class Recipe:
     sync_batch_norm: bool = False
     checkpoint_every: str = "10min"
     track: TrackerName | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    objects: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.config: dict[str, Any] = {}
         self.resolved: dict[str, Any] = {}
         """What `build` worked out from fractions, words and files; recorded beside the options, not among them."""
-        self.method_class: type[Method] = PCL
-        self.method_options: dict[str, Any] = {}
+        self.method_class, self.method_options = class_and_options(self.method)
+        self.config = self.config or {name: describe(value) for name, value in vars(self).items()}
         self.models = [self.model]
         if isinstance(self.peers, str):
             self.models = [name.strip() for name in self.peers.split(",")]
-            self.model = self.models[0]
+            self.model = self.config["model"] = self.models[0]
         counts = ["epochs", "evaluate_every", "batch", "accumulate"]
         for name in [*counts, "peers"] if isinstance(self.peers, int) else counts:
             if getattr(self, name) < 1:
@@ -243,8 +253,12 @@ class Recipe:
     def _net(self, fresh: bool) -> PeerNet:
         channels, *size = self.data.shape
         classes, options = len(self.data.classes), self.model_options
+        sources = [self.objects.get("model", self.model)] if isinstance(self.peers, int) else self.models
         makes = [
-            models.factory(name, classes, channels, options, (size[0], size[1]), fresh) for name in self.models
+            source
+            if isinstance(source, torch.nn.Module)
+            else models.factory(source, classes, channels, options, (size[0], size[1]), fresh)
+            for source in sources
         ]
         net = self._made_into_peers(makes, torch.randn(2, *self.data.shape))
         if net.num_classes != classes:
@@ -268,7 +282,9 @@ class Recipe:
             init_from(net, Path(self.init) if self.init is not None else None, self.branch_noise)
         return net
 
-    def _made_into_peers(self, makes: list[Callable[[], torch.nn.Module]], example: torch.Tensor) -> PeerNet:
+    def _made_into_peers(
+        self, makes: list[Callable[[], torch.nn.Module] | torch.nn.Module], example: torch.Tensor
+    ) -> PeerNet:
         trains = self.method_class.trains
         kinds = {"one network": "a single network", "branches": "branches of one network"}
         what = f"{self.method_class.__name__} trains {kinds.get(trains, 'whole networks')}"
@@ -277,13 +293,23 @@ class Recipe:
         if isinstance(self.peers, int):
             peers, cut = 1 if trains == "one network" else self.peers, None
             if trains == "branches" and self.cut != "none":
-                cut = self.cut or default_cut(makes[0](), example)
+                cut = self.cut or default_cut(make_network(makes[0]), example)
             return PeerNet(makes[0], peers, cut, example, checkpoint_activations=self.checkpoint_activations)
         if trains != "networks":
             raise InputError(
                 f"`peers` names models, but {what}: give `peers` a number and name the model with `model`."
             )
         return PeerNet(makes, example=example)
+
+
+def class_and_options(method: Callable[..., Method]) -> tuple[type[Method], dict[str, Any]]:
+    """Return the class of a method that was named by its class or a partial, and all of its options."""
+    cls, options = (method.func, method.keywords) if isinstance(method, partial) else (method, {})
+    if not isinstance(cls, type) or not issubclass(cls, Method):
+        raise InputError("`method` must be a name, a class of methods, or a functools.partial of one.")
+    if inspect.isabstract(cls):
+        raise InputError(f"{cls.__name__} has no `forward`: name a method that is complete.")
+    return cls, {**own_defaults(cls), **options}
 
 
 def _seconds(duration: str) -> float:

@@ -31,25 +31,29 @@ def available() -> dict[str, Callable[..., nn.Module]]:
 
 
 def factory(
-    name: str,
+    model: str | Callable[..., nn.Module],
     num_classes: int,
     in_channels: int,
     options: dict[str, Any] | None = None,
     size: tuple[int, int] | None = None,
     fresh: bool = True,
 ) -> Callable[[], nn.Module]:
-    """A function without arguments that makes the named network for these classes, channels and image size.
+    """Return a function without arguments that makes a network for these classes, channels and image size.
 
-    Without `fresh` no starting weights are asked for: those that follow replace them anyway, or none matter.
+    `model` is a name, or a function or class of the user's, which gets those of them that it takes. Without
+    `fresh` no starting weights are asked for: those that follow replace them anyway, or none matter.
     """
     options = dict(options or {})
+    name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
     if not fresh:
         for option in STARTING.get(name.partition(":")[0], ("pretrained",)):
             options.pop(option, None)
 
     def make() -> nn.Module:
         try:
-            return _make(name, num_classes, in_channels, options, size)
+            if isinstance(model, str):
+                return _make(model, num_classes, in_channels, options, size)
+            return named.call_factory(model, num_classes, in_channels, size, **options)
         except InputError:
             raise
         except Exception as error:  # whatever a factory may raise, its user shall read it
@@ -73,8 +77,10 @@ def _make(
         small_stem = options.get("small_stem", False)
         options = {k: v for k, v in options.items() if k != "small_stem"}
         return named.adapt(named.from_torchvision(rest, num_classes, size, **options), in_channels, small_stem)
+    if name.startswith("<"):
+        raise InputError(f"The network was the Python object {name}, which only its own script can build.")
     if ":" in name:
-        return named.from_user(name, num_classes, in_channels, size, **options)
+        return named.call_factory(named.import_factory(name), num_classes, in_channels, size, **options)
     ours = available()
     if name not in ours:
         raise InputError(f"{unknown('model', name, ours)} Others are named {FORMS}.")

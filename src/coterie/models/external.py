@@ -86,17 +86,17 @@ def adapt(network: nn.Module, in_channels: int, small_stem: bool = False) -> nn.
     return network
 
 
-def from_user(
-    name: str, num_classes: int, in_channels: int, size: tuple[int, int] | None, **options: Any
+def call_factory(
+    make: Callable[..., Any], num_classes: int, in_channels: int, size: tuple[int, int] | None, **options: Any
 ) -> nn.Module:
-    """Build the network of a function or class, with classes, channels and size if it takes them."""
-    make = _imported(name)
+    """Build the network of a user's function or class, with classes, channels and size if it takes them."""
     accepted = inspect.signature(make).parameters
     known: dict[str, Any] = {"num_classes": num_classes, **dict.fromkeys(CHANNELS, in_channels)}
     if size is not None:
         known |= dict.fromkeys(SIZES, _side(size))
     network = make(**{k: v for k, v in known.items() if k in accepted}, **options)
     if not isinstance(network, nn.Module):
+        name = getattr(make, "__name__", type(make).__name__)
         raise InputError(f"{name} returned {type(network).__name__}, not a torch.nn.Module.")
     return network
 
@@ -106,7 +106,7 @@ def _side(size: tuple[int, int]) -> int | tuple[int, int]:
     return size[0] if size[0] == size[1] else size
 
 
-def _imported(name: str) -> Callable[..., Any]:
+def import_factory(name: str) -> Callable[..., Any]:
     source, _, attribute = name.rpartition(":")
     module = _from_file(Path(source)) if source.endswith(".py") else _from_package(source)
     make = getattr(module, attribute, None)
