@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,14 @@ import pytest
 import coterie
 from coterie.methods import available
 
-PROGRAM = """
+PROGRAM = """\
+from functools import partial
 import torch
 from torch import nn
 import coterie
+
+def make_model(num_classes: int) -> nn.Module:
+    return nn.Linear(4, num_classes)
 
 net = coterie.PeerNet(lambda: nn.Linear(4, 2), peers=3)
 method = coterie.PCL(net, temperature=3.0, ramp_up=80)
@@ -23,7 +28,21 @@ loss: torch.Tensor = terms["loss"]
 student: nn.Module = method.deploy()
 reveal_type(coterie.MeanPeers)
 reveal_type(coterie.MultiView)
+images, labels = torch.zeros(8, 1, 8, 8), torch.zeros(8, dtype=torch.long)
+run = coterie.train(
+    model=make_model,
+    data=((images, labels), (images, labels)),
+    method=partial(coterie.PCL, temperature=4.0),
+    optimizer=partial(torch.optim.AdamW, lr=1e-3),
+    schedule=coterie.Cosine(),
+    mix=coterie.CutMix(probability=0.25),
+    out="runs/mine",
+)
+reveal_type(run)
+reveal_type(run.error)
+reveal_type(coterie.load("runs/mine").predictors())
 coterie.PCL(net, temperature="warm")
+coterie.train(out="runs/mine", epochs="many")
 """
 
 
@@ -36,15 +55,35 @@ def test_every_name_can_be_imported_and_every_method_is_public() -> None:
         coterie.PLC  # noqa: B018
 
 
+def test_help_shows_the_options_of_train() -> None:
+    text = pydoc.render_doc(coterie.train)
+    assert "epochs: 'int' = 300" in text and "the run directory" in text
+
+
 def test_importing_coterie_does_not_import_torch() -> None:
     command = "import sys, coterie; dir(coterie); assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", command], check=True)
 
 
+def errors_of(checker: list[str], folder: Path) -> tuple[list[str], str]:
+    """Run a type checker over the program; return its errors and all that it printed."""
+    (folder / "program.py").write_text(PROGRAM)
+    (folder / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
+    command = [sys.executable, "-m", *checker, "program.py"]
+    output = subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout
+    return [line for line in output.splitlines() if " error: " in line], output
+
+
 def test_mypy_sees_the_types_of_a_user_program(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "mypy", "--ignore-missing-imports", "program.py"]
-    output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stdout
-    errors = [line for line in output.splitlines() if ": error:" in line]
-    assert len(errors) == 1 and 'incompatible type "str"; expected "float"' in errors[0], output
+    errors, output = errors_of(["mypy", "--ignore-missing-imports"], tmp_path)
+    assert len(errors) == 2 and 'incompatible type "str"; expected "float"' in errors[0], output
+    assert 'Argument "epochs" to "train" has incompatible type "str"' in errors[1], output
     assert "coterie.peers.ema.MeanPeers" in output and "coterie.data.multiview.MultiView" in output
+    assert '"coterie.experiments.run.Run"' in output
+
+
+def test_pyright_sees_the_types_of_a_user_program(tmp_path: Path) -> None:
+    errors, output = errors_of(["basedpyright"], tmp_path)  # pyright with Node.js in its wheel
+    assert len(errors) == 2 and '"temperature" of type "float"' in errors[0], output
+    assert '"epochs" of type "int"' in errors[1], output
+    assert 'Type of "run" is "Run"' in output and 'Type of "coterie.MultiView" is "type[MultiView]"' in output

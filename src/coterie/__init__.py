@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .data.mix import CutMix, MixUp
     from .data.multiview import MultiView
     from .errors import InputError
+    from .experiments.run import Run, load, train
     from .methods.base import Method
     from .methods.baseline import Baseline
     from .methods.cl import CL
@@ -49,7 +50,10 @@ __all__ = [
     "MultiView",
     "OKDDip",
     "PeerNet",
+    "Run",
     "Steps",
+    "load",
+    "train",
 ]
 
 _MODULES = {
@@ -63,7 +67,10 @@ _MODULES = {
     "MixUp": "data.mix",
     "MultiView": "data.multiview",
     "PeerNet": "peers.net",
+    "Run": "experiments.run",
     "Steps": "config.schedule",
+    "load": "experiments.run",
+    "train": "experiments.run",
 }
 """Where a public name is defined; methods are found in their folder."""
 

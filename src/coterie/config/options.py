@@ -102,14 +102,26 @@ def from_options(options: Mapping[str, Any]) -> Recipe:
     return from_namespace(recipe_parser, parse_object(recipe_parser, plain), objects, labels)
 
 
+def with_options(part: str, value: Any, options: Mapping[str, Any] | None) -> Any:
+    """Return what names a class, such as 'PCL' or coterie.PCL, with options of its own."""
+    if not options:
+        return value
+    if isinstance(value, str | Path):
+        return {"class_path": str(value), "init_args": dict(options)}
+    if isinstance(value, type | partial):
+        return partial(value, **options)
+    raise InputError(f"`{part}_options` are for a name or a class: give `{part}` as one of these.")
+
+
 def _as_data_set(data: Any) -> Any:
     """Return a pair of data sets as a `Data`, and a directory of images as the spec of a folder."""
     if isinstance(data, tuple) and len(data) == 2:
         return dataset.of(*data)
     if isinstance(data, Dataset):
         raise InputError("`data` needs two data sets: a pair (training set, test set).")
-    if isinstance(data, str | Path) and str(data) not in data_sets() and Path(data).is_dir():
-        return {"class_path": "folder", "init_args": {"root": str(data)}}
+    name, options = (data.get("class_path"), data.get("init_args")) if isinstance(data, Mapping) else (data, None)
+    if isinstance(name, str | Path) and str(name) not in data_sets() and Path(name).is_dir():
+        return {"class_path": "folder", "init_args": {"root": str(name), **(options or {})}}
     return data
 
 

@@ -250,16 +250,22 @@ class Recipe:
             raise InputError(f"There is no device '{self.device}' here: `device` auto takes what there is.")
         return device
 
-    def _net(self, fresh: bool) -> PeerNet:
-        channels, *size = self.data.shape
-        classes, options = len(self.data.classes), self.model_options
+    def factories(
+        self, classes: int, shape: tuple[int, int, int], fresh: bool = True
+    ) -> list[Callable[[], torch.nn.Module] | torch.nn.Module]:
+        """Return what makes the network of each peer, or of all, for images of this shape."""
+        channels, *size = shape
         sources = [self.objects.get("model", self.model)] if isinstance(self.peers, int) else self.models
-        makes = [
+        return [
             source
             if isinstance(source, torch.nn.Module)
-            else models.factory(source, classes, channels, options, (size[0], size[1]), fresh)
+            else models.factory(source, classes, channels, self.model_options, (size[0], size[1]), fresh)
             for source in sources
         ]
+
+    def _net(self, fresh: bool) -> PeerNet:
+        classes = len(self.data.classes)
+        makes = self.factories(classes, self.data.shape, fresh)
         net = self._made_into_peers(makes, torch.randn(2, *self.data.shape))
         if net.num_classes != classes:
             raise InputError(

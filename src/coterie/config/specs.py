@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..config.schedule import Schedule
+import coterie
+
 from ..data.mix import Mix
 from ..data.wrapped import dataset
+from .schedule import Schedule
 
 PLAIN = (bool, int, float, str, type(None))
 
@@ -95,7 +97,9 @@ def _class_spec(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
     if not _importable(cls):
         raise Unwritable(label(cls))
     plain = {name: value for name, value in own_defaults(cls).items() if isinstance(value, PLAIN)}
-    return {"class_path": f"{cls.__module__}.{cls.__qualname__}", "init_args": to_spec({**plain, **arguments})}
+    public = getattr(coterie, cls.__name__, None) is cls
+    path = f"coterie.{cls.__name__}" if public else f"{cls.__module__}.{cls.__qualname__}"
+    return {"class_path": path, "init_args": to_spec({**plain, **arguments})}
 
 
 def _importable(value: Any) -> bool:

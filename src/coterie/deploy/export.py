@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from ..config.recipe import Recipe
 from ..errors import InputError, unknown, warn
@@ -17,7 +19,7 @@ from ..models.metadata import Metadata
 from ..peers.net import standalone
 from ..runs.description import describe_predictor
 from ..runs.directory import Run
-from ..runs.rebuild import restored
+from ..runs.rebuild import NO_OBJECTS, restored
 from .card import write_card
 from .formats import EnsembleWithPeers, ExportFormat, exporter_errors, make_writer, require_onnx
 from .quantize import write_int8
@@ -44,6 +46,7 @@ def export_run(
     int8: bool = False,
     calibrate: bool = False,
     size: int | None = None,
+    objects: Mapping[str, Any] = NO_OBJECTS,
 ) -> ExportResult:
     """Write a predictor of a run as a file, verified in the runtime that will load it.
 
@@ -55,6 +58,7 @@ def export_run(
         int8: quantise weights and activations of an ONNX file.
         calibrate: fit a temperature on the run's held-out images and store it.
         size: side of the images, for networks that take others than those they were trained on.
+        objects: options of the run that were Python objects.
     """
     if calibrate and size is not None:
         raise InputError("A temperature is fit on images of the run's own size: leave out `calibrate` or `size`.")
@@ -62,7 +66,7 @@ def export_run(
         raise InputError("`quantize` is for ONNX: choose onnx as `format`.")
     if format == "onnx":
         require_onnx("onnx", "onnxscript", "onnxruntime")
-    recipe, method, epochs = restored(directory)
+    recipe, method, epochs = restored(directory, objects)
     method.cpu().eval()
     predictors = method.predictors()
     name = predictor or method.deployed

@@ -149,7 +149,7 @@ class Run:
 
     def _compare(self, recipe: Recipe) -> None:
         # Read as options: one that is newer than the run has had its default.
-        stored = from_file(self.config).config
+        stored = from_file(self.config, recipe.objects).config
         changes = [
             f"{key} was {_show(was)}, is {_show(now)}"
             for key, was, now in _differences(stored, recipe.config)

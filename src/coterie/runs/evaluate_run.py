@@ -6,6 +6,7 @@ import base64
 import copy
 import io
 import json
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,19 +26,24 @@ from ..metrics.mistakes import Mistake, Mistakes
 from ..peers.cost import interleaved, macs, parameters, plain_training_macs, training_macs
 from ..peers.net import standalone
 from ..peers.trace import evaluating
-from .rebuild import restored
+from .rebuild import NO_OBJECTS, restored
 
 MISTAKES, LARGEST = 12, 96
 """How many mistakes evaluation.json keeps, and the longest side of their pictures in pixels."""
 
 
-def evaluate_run(directory: Path, data: Data | None = None, calibrated: bool = False) -> dict[str, Any]:
+def evaluate_run(
+    directory: Path,
+    data: Data | None = None,
+    calibrated: bool = False,
+    objects: Mapping[str, Any] = NO_OBJECTS,
+) -> dict[str, Any]:
     """Evaluate a trained run's predictors on its test set, with what each one costs, and write evaluation.json.
 
     `data` is another set with the same classes to test on: then nothing is written. `calibrated` adds each
-    predictor's `calibrations`.
+    predictor's `calibrations`. `objects` are options of the run that were Python objects.
     """
-    recipe, method, epochs = restored(directory)
+    recipe, method, epochs = restored(directory, objects)
     if data is not None:
         data.resolve_seed(recipe.seed)
     tested = recipe.data if data is None else _same_classes(recipe.data, data)

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from ..config.specs import is_label
 from ..errors import InputError
 
 Record = dict[str, Any]
@@ -75,7 +76,7 @@ class Result:
         """Which network on which data; of peers that are different networks, the first is deployed."""
         peers = self.config.get("peers")
         model = peers.partition(",")[0].strip() if isinstance(peers, str) else self.config.get("model", "?")
-        return f"{model} on {short(self.config.get('data'))}"
+        return f"{object_name(model)} on {short(self.config.get('data'))}"
 
 
 def at_its_fastest(run: Result) -> float | None:
@@ -99,8 +100,13 @@ def score(record: Record, predictor: str, name: str) -> float | None:
 
 def short(spec: Any) -> str:
     """The last part of a class's import path, from a configuration's {class_path: ..., init_args: ...}."""
-    path = spec.get("class_path") if isinstance(spec, dict) else spec
+    path = object_name(spec.get("class_path") if isinstance(spec, dict) else spec)
     return str(path).rpartition(".")[2] if path else "?"
+
+
+def object_name(value: Any) -> Any:
+    """Return `make_model` for the label `<make_model in train.py>` of a Python object; any other value as it is."""
+    return value[1:-1].partition(" in ")[0] if is_label(value) else value
 
 
 def find(paths: Sequence[Path]) -> list[Path]:

@@ -1,19 +1,31 @@
-"""A run directory becomes its recipe, and its method with the trained weights."""
+"""Rebuild what was trained from a run directory: its recipe and method, or its student alone."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import nn
 
 from ..config.options import from_file
 from ..config.recipe import Recipe
 from ..errors import InputError
 from ..methods import Method
+from ..peers.build import make_network
 from .directory import Run
 
+NO_OBJECTS: Mapping[str, Any] = {}
 
-def restored(directory: Path) -> tuple[Recipe, Method, int]:
-    """A trained run's recipe with its data loaded, its method with the trained weights, its finished epochs."""
-    recipe, run = from_file(directory / "config.yaml"), Run(directory)
+
+def restored(directory: Path, objects: Mapping[str, Any] = NO_OBJECTS) -> tuple[Recipe, Method, int]:
+    """Return a run's recipe with its data loaded, its method with the trained weights, its finished epochs.
+
+    `objects` are the options that were Python objects, which the directory cannot hold.
+    """
+    recipe, run = from_file(directory / "config.yaml", objects), Run(directory)
     try:
         recipe.data.load()
     except InputError as error:
@@ -21,3 +33,15 @@ def restored(directory: Path) -> tuple[Recipe, Method, int]:
     method = recipe.build(fresh=False)
     run.same_data(recipe, ("classes", "shape"))  # else its logits would be given the names of other classes
     return recipe, method, run.restore(method)
+
+
+def load_student(directory: Path, objects: Mapping[str, Any] = NO_OBJECTS) -> nn.Module:
+    """Return the network of a finished run's student.safetensors, in evaluation mode; no data is needed."""
+    recipe, run = from_file(directory / "config.yaml", objects), Run(directory)
+    if not run.student.is_file():
+        raise InputError(f"{directory} has no {run.student.name} yet: continue its training to the end.")
+    data = json.loads((directory / "data.json").read_text())
+    makers = recipe.factories(len(data["classes"]), tuple(data["shape"]), fresh=False)
+    student = make_network(makers[0])  # of peers of different architectures, the first is deployed
+    student.load_state_dict(safetensors.torch.load_file(run.student))
+    return student.eval()

@@ -1,0 +1,243 @@
+"""A run as a Python object: train one, load one, and use what came of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import Dataset
+
+from ..config.options import OPTIONS, PARTS, from_options, with_options
+from ..config.recipe import PrecisionName, TrackerName
+from ..config.schedule import Schedule
+from ..data import Data
+from ..data.mix import Mix
+from ..deploy.export import export_run
+from ..deploy.formats import ExportFormat
+from ..errors import InputError, unknown, warn
+from ..methods import Method
+from ..report import page
+from ..report.table import Table, number, text, to_html
+from ..runs.evaluate_run import evaluate_run
+from ..runs.reader import Record, Result, read, score
+from ..runs.rebuild import load_student, restored
+from ..training.loop import train as train_recipe
+
+if TYPE_CHECKING:
+    import pandas
+
+Split = Dataset[Any] | tuple[Tensor, Tensor]
+"""Items (image, label), or tensors of all images and of all labels."""
+Options = Mapping[str, Any]
+SCORES = {"error": 2, "top5_error": 2, "nll": 3, "ece": 4, "brier": 4}
+"""What the table of a run shows of each predictor, with how many decimals."""
+
+
+class Run:
+    """A run directory: its records, its networks, and what can be made of them.
+
+    Args:
+        path: the directory.
+        objects: options of the run that were Python objects and that no file can hold, such as
+            `model=make_model`.
+    """
+
+    def __init__(self, path: str | Path, **objects: Any) -> None:
+        self.path, self._objects = Path(path), objects
+        for name in objects:
+            if name not in OPTIONS:
+                raise unknown("option", name, OPTIONS)
+        if not (self.path / "config.yaml").is_file():
+            raise InputError(f"{self.path} is not a run directory: it has no config.yaml.")
+
+    def _read(self) -> Result:
+        return read(self.path)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The options of the run."""
+        return self._read().config
+
+    @property
+    def metrics(self) -> list[Record]:
+        """One record for each evaluation: loss terms, scores of every predictor, times."""
+        return self._read().records
+
+    @property
+    def finished(self) -> bool:
+        return self._read().finished
+
+    @property
+    def error(self) -> float:
+        """The error of the network to deploy, in per cent, at the last evaluation."""
+        records = self.metrics
+        if not records:
+            raise InputError(f"{self.path} has no record yet: train it first.")
+        return float(records[-1]["predictors"][records[-1]["deployed"]]["error"])
+
+    def student(self) -> nn.Module:
+        """Return the trained network to deploy: an object of your class, with your keys, in evaluation mode."""
+        return load_student(self.path, self._objects)
+
+    def predictors(self) -> dict[str, nn.Module]:
+        """Return every network of the run by name: peer1, ..., mean1, ..., ensemble."""
+        _, method, _ = restored(self.path, self._objects)
+        return {name: network.eval() for name, network in method.predictors().items()}
+
+    def evaluate(self, data: Data | None = None, calibrate: bool = False) -> dict[str, Any]:
+        """Score every predictor on the run's test images, or on other data with the same classes.
+
+        Args:
+            data: the other data.
+            calibrate: fit a temperature for each predictor.
+        """
+        return evaluate_run(self.path, data, calibrate, self._objects)
+
+    def export(
+        self,
+        file: str | Path,
+        format: ExportFormat | None = None,
+        predictor: str | None = None,
+        quantize: Literal["int8"] | None = None,
+        calibrate: bool = False,
+        size: int | None = None,
+    ) -> Path:
+        """Write a network as a file to ship, verified in the runtime that loads it; return the file.
+
+        Args:
+            file: the file to write; its ending says the format: .safetensors, .onnx or .pt2.
+            format: the format, where the ending does not say it.
+            predictor: mean1, peer2, ensemble, ...; by default the one to deploy.
+            quantize: 8-bit weights and activations, for ONNX.
+            calibrate: store a temperature that is fitted on the run's held-out images.
+            size: side of the images, for networks that take others than those they were trained on.
+        """
+        file = Path(file)
+        endings: dict[str, ExportFormat] = {".safetensors": "safetensors", ".onnx": "onnx", ".pt2": "pt2"}
+        form = format or endings.get(file.suffix)
+        if form is None:
+            raise InputError(f"{file} has none of the endings {', '.join(endings)}: give `format`.")
+        options = (form, predictor, file, quantize is not None, calibrate, size)
+        return export_run(self.path, *options, objects=self._objects).file
+
+    def report(self, file: str | Path = "report.html") -> Path:
+        """Write the page that shows what happened; return the file."""
+        page.write([self.path], Path(file))
+        return Path(file)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the records as a table with a column for each number, such as `predictors.mean1.error`."""
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("to_pandas() needs pandas: install it with `pip install pandas`.") from None
+        return pandas.json_normalize(self.metrics)
+
+    def __repr__(self) -> str:
+        result = self._read()
+        error = f", error {self.error:.2f} %" if result.records else ""
+        epochs = f"{result.trained} of {result.epochs} epochs"
+        return f"Run('{self.path}': {result.method}, {result.setting}, {epochs}{error})"
+
+    def _repr_html_(self) -> str:
+        """Return the scores of every predictor at the last evaluation, for a notebook."""
+        records = self.metrics
+        last = records[-1] if records else {"predictors": {}, "deployed": ""}
+        rows = [
+            [
+                text(f"{name} (deployed)" if name == last["deployed"] else name),
+                *(number(score(last, name, key), f"{{:.{digits}f}}") for key, digits in SCORES.items()),
+            ]
+            for name in last["predictors"]
+        ]
+        columns = ["predictor", "error %", "top-5 error %", "NLL", "calibration error", "Brier score"]
+        return str(to_html(Table(repr(self), columns, rows)))
+
+
+def load(path: str | Path, **objects: Any) -> Run:
+    """Return the run of a directory.
+
+    Args:
+        path: the directory.
+        objects: options of the run that were Python objects and that no file can hold, such as
+            `model=make_model`.
+    """
+    return Run(path, **objects)
+
+
+def train(
+    *,
+    out: str | Path,
+    method: str | type[Method] | Callable[..., Method] | Options = "PCL",
+    method_options: Options | None = None,
+    model: str | Callable[..., nn.Module] | nn.Module = "resnet32",
+    data: str | Path | Data | tuple[Split, Split] | Options = "digits",
+    data_options: Options | None = None,
+    peers: int | str = 3,
+    cut: str | None = None,
+    epochs: int = 300,
+    evaluate_every: int = 1,
+    batch: int = 128,
+    optimizer: str | type[Optimizer] | Callable[[Iterable[Any]], Optimizer] | Options = "SGD",
+    optimizer_options: Options | None = None,
+    schedule: str | Schedule | Callable[[Optimizer], LRScheduler] | type[Schedule] | Options = "Steps",
+    schedule_options: Options | None = None,
+    warmup: float = 0.0,
+    mix: str | Mix | type[Mix] | Options | None = None,
+    mix_options: Options | None = None,
+    label_smoothing: float = 0.0,
+    class_weights: list[float] | str | None = None,
+    ramp_up: float = 80 / 300,
+    ema_horizon: float = 1000 / 117300,
+    ema: bool = False,
+    model_options: Options | None = None,
+    init: str | Path | None = None,
+    branch_noise: float = 0.0,
+    checkpoint_activations: bool = False,
+    seed: int = 0,
+    device: str = "auto",
+    precision: PrecisionName = "32",
+    compile: bool | Literal["reduce-overhead"] = False,
+    accumulate: int = 1,
+    clip_norm: float | None = None,
+    decay_norm_and_bias: bool = True,
+    sync_batch_norm: bool = False,
+    checkpoint_every: str = "10min",
+    track: TrackerName | None = None,
+) -> Run:
+    """Train into a run directory, as `coterie train` does; the same call again continues.
+
+    Options have the names, defaults and meanings of `coterie train --help`. Names of classes may also be the
+    classes themselves or a `functools.partial` of one. A class that is given as an object has its own defaults.
+
+    Args:
+        out: the run directory.
+        method: how the peers train each other: a name, a class, or a partial of one.
+        method_options: options of the method.
+        model: a name, a function or class that makes a network, or a network.
+        data: a name, a directory of images, a `Data`, or a pair (training set, test set) of torch Datasets or of
+            tensors (images, labels). Images in uint8 are augmented; float images are taken as they are.
+        data_options: options of a data set that is given by its name.
+        optimizer: a name, a class of torch.optim, or a partial of one.
+        optimizer_options: options of the optimiser.
+        schedule: a name, `coterie.Steps(...)`, `coterie.Cosine(...)`, or a partial of a torch scheduler.
+        schedule_options: options of a schedule that is given by its name.
+        mix: a name, `coterie.CutMix(...)` or `coterie.MixUp(...)`.
+        mix_options: options of a way to mix that is given by its name.
+    """
+    options = dict(locals())
+    for part in PARTS:
+        options[part] = with_options(part, options[part], options.pop(f"{part}_options"))
+    path = Path(options.pop("out"))
+    options["model_options"] = dict(model_options or {})
+    recipe = from_options(options)
+    if recipe.objects and os.environ.get("RANK", "0") == "0":
+        labels = ", ".join(f"`{name}` {recipe.config[name]}" for name in recipe.objects)
+        warn(f"{labels} cannot be written to {path / 'config.yaml'}: only the same script can continue this run.")
+    train_recipe(recipe, path, recipe.method_class.__name__)
+    return Run(path, **recipe.objects)

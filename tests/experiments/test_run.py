@@ -1,0 +1,278 @@
+"""`coterie.train` and `coterie.load`: the command's training, from Python objects, and what a Run gives."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from dataclasses import MISSING, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import safetensors.torch
+import torch
+import yaml
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+import coterie
+from coterie.config.options import NOT_OPTIONS, PARTS, from_options
+from coterie.config.recipe import Recipe
+from coterie.data.digits import digits
+
+from ..helpers.common import TinyNet, build_once
+from ..helpers.common import coterie as command
+from ..helpers.photographs import photographs
+
+DIGITS: dict[str, Any] = {"data": "digits", "data_options": {"limit": 5}, "epochs": 1, "batch": 25}
+SMALL: dict[str, Any] = {"model": "resnet8", "epochs": 2, "batch": 50, "data_options": {"limit": 10}}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> coterie.Run:
+    """A run by `coterie.train`, of PCL with names for everything."""
+    folder = build_once(tmp_path_factory, "python_run", lambda out: coterie.train(**SMALL, out=out / "run"))
+    return coterie.load(folder / "run")
+
+
+def make_tiny(num_classes: int, in_channels: int) -> TinyNet:
+    return TinyNet(num_classes, channels=in_channels)
+
+
+def pixels(count: int) -> tuple[Tensor, Tensor]:
+    """Images whose brightness is their class."""
+    labels = torch.arange(count) % 3
+    noise = torch.randint(0, 40, (count, 1, 8, 8), generator=torch.Generator().manual_seed(0))
+    return (noise + 80 * labels[:, None, None, None]).byte(), labels
+
+
+class Pairs(Dataset[tuple[Tensor, int]]):
+    """The same as items of a Dataset, without the labels as an attribute."""
+
+    def __init__(self, count: int) -> None:
+        self.images, self.numbers = pixels(count)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.images[index], int(self.numbers[index])
+
+
+def test_the_call_and_the_command_train_the_same_to_the_bit(run: coterie.Run, tmp_path: Path) -> None:
+    options = ["--model", "resnet8", "--epochs", 2, "--batch", 50, "--data.limit", 10]
+    result = command("train", *options, "--out", tmp_path / "command")
+    assert result.returncode == 0, result.stderr
+    ours, theirs = (
+        safetensors.torch.load_file(path / "student.safetensors") for path in (run.path, tmp_path / "command")
+    )
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
+    assert (run.path / "config.yaml").read_text() == (tmp_path / "command" / "config.yaml").read_text()
+
+
+def test_names_and_defaults_are_those_of_the_command() -> None:
+    parameters = dict(inspect.signature(coterie.train).parameters)
+    del parameters["out"]
+    for part in PARTS:
+        assert parameters.pop(f"{part}_options").default is None
+    options = {field.name: field for field in fields(Recipe) if field.name not in NOT_OPTIONS}
+    assert list(parameters) == list(options)
+    for name, field in options.items():
+        if field.default is not MISSING and name != "method":
+            assert parameters[name].default == field.default, name
+    named = {name: p.default for name, p in parameters.items() if name != "model_options"}
+    assert from_options(named).config == from_options({}).config  # names of classes stand for the same defaults
+
+
+def test_classes_and_partials_are_written_as_the_names_that_the_command_takes(tmp_path: Path) -> None:
+    by_object = from_options(
+        {
+            "method": partial(coterie.KDCL, temperature=2.0),
+            "optimizer": partial(torch.optim.AdamW, lr=0.01),
+            "schedule": coterie.Cosine(floor=0.1),
+            "mix": coterie.CutMix(probability=0.25),
+            "model": make_tiny,
+        }
+    )
+    by_name = from_options(
+        {
+            "method": {"class_path": "KDCL", "init_args": {"temperature": 2.0}},
+            "optimizer": {"class_path": "AdamW", "init_args": {"lr": 0.01, "weight_decay": 0.01}},
+            "schedule": {"class_path": "Cosine", "init_args": {"floor": 0.1}},
+            "mix": {"class_path": "CutMix", "init_args": {"probability": 0.25}},
+            "model": f"{__name__}:make_tiny",
+        }
+    )
+    assert by_object.config == by_name.config and not by_object.objects
+    assert by_object.method_class is coterie.KDCL and by_object.method_options["temperature"] == 2.0
+    # A class that is given as an object has its own defaults, not those of the recipe's SGD.
+    assert by_object.config["optimizer"]["init_args"]["weight_decay"] == 0.01
+
+
+@pytest.mark.parametrize("data", ["tensors", "datasets", "folder", "Data", "name"])
+def test_every_form_of_data_trains(data: str, tmp_path: Path) -> None:
+    forms: dict[str, Any] = {
+        "tensors": (pixels(60), pixels(30)),
+        "datasets": (Pairs(60), Pairs(30)),
+        "folder": photographs(tmp_path / "photographs", 6, 3) if data == "folder" else None,
+        "Data": digits(limit=5),
+        "name": "digits",
+    }
+    options = {"data_options": {"size": 32}} if data == "folder" else {}
+    run = coterie.train(
+        model=make_tiny, data=forms[data], method="Baseline", epochs=1, batch=10, out=tmp_path / "run", **options
+    )
+    assert run.finished and 0 <= run.error <= 100
+    objects = {"data": forms[data]} if data in ("tensors", "datasets", "Data") else {}
+    assert coterie.load(run.path, **objects).evaluate()["predictors"]["peer1"]["error"] == pytest.approx(run.error)
+
+
+def test_a_pair_of_datasets_and_their_tensors_train_the_same(tmp_path: Path) -> None:
+    for name, data in (("tensors", (pixels(60), pixels(30))), ("datasets", (Pairs(60), Pairs(30)))):
+        options = {"method": coterie.DML, "peers": 2, "epochs": 4, "batch": 10, "out": tmp_path / name}
+        coterie.train(model=make_tiny, data=data, **options)  # type: ignore[arg-type]
+    ours, theirs = (coterie.load(tmp_path / name, data=(Pairs(60), Pairs(30))) for name in ("tensors", "datasets"))
+    assert ours.error == theirs.error < 40
+    for a, b in zip(ours.student().parameters(), theirs.student().parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_network_and_a_local_method_train(tmp_path: Path) -> None:
+    class Quiet(coterie.Baseline):
+        """A method that no file can name."""
+
+    network = TinyNet(10, channels=1)
+    run = coterie.train(
+        model=network,
+        method=Quiet,
+        data="digits",
+        data_options={"limit": 5},
+        epochs=1,
+        batch=25,
+        out=tmp_path / "run",
+    )
+    assert type(run.student()) is TinyNet and run.student() is not network
+    assert yaml.safe_load((run.path / "config.yaml").read_text())["method"].startswith("<")
+    with pytest.raises(coterie.InputError, match=r"`method` .* Python object <.*Quiet in .*load\("):
+        coterie.load(run.path, model=network).predictors()
+    assert list(coterie.load(run.path, model=network, method=Quiet).predictors()) == ["peer1"]
+
+
+SCRIPT = """
+import os, sys, threading, time
+from pathlib import Path
+import coterie
+from tests.helpers.common import TinyNet
+
+def stop_after(records):
+    file = Path("run/metrics.jsonl")
+    while not file.exists() or len(file.read_text().splitlines()) < records:
+        time.sleep(0.01)
+    os.kill(os.getpid(), 15)
+
+if len(sys.argv) > 1:
+    threading.Thread(target=stop_after, args=(2,), daemon=True).start()
+run = coterie.train(model=lambda: TinyNet(10, channels=1), method="PCL", cut="stage3", data="digits",
+                    data_options={"limit": 5}, epochs=30, batch=10, checkpoint_every="0s", out="run")
+print(repr(run))
+"""
+
+
+def test_objects_that_no_file_holds_are_continued_by_the_same_script(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+
+    def start(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        folder.mkdir(exist_ok=True)
+        (folder / "script.py").write_text(SCRIPT)
+        program = [sys.executable, "script.py", *arguments]
+        return subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+
+    stopped = start(tmp_path / "stopped", "stop")
+    assert stopped.returncode != 0 and "Stopped" in stopped.stderr
+    warnings = [line for line in stopped.stderr.splitlines() if "warning" in line]
+    assert len(warnings) == 1 and "`model` <lambda in script.py>" in warnings[0]
+    assert "only the same script can continue this run" in warnings[0]
+    refused = command("evaluate", tmp_path / "stopped" / "run")
+    assert refused.returncode == 2 and "Python object <lambda in script.py>" in refused.stderr
+    done, whole = start(tmp_path / "stopped"), start(tmp_path / "whole")
+    assert done.returncode == whole.returncode == 0, done.stderr + whole.stderr
+    assert done.stdout == whole.stdout and "30 of 30 epochs" in done.stdout
+    ours, theirs = (
+        safetensors.torch.load_file(tmp_path / name / "run" / "student.safetensors")
+        for name in ("stopped", "whole")
+    )
+    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+def test_a_run_gives_its_records_networks_files_and_tables(run: coterie.Run, tmp_path: Path) -> None:
+    assert [record["epoch"] for record in run.metrics] == [0, 1] and run.config["model"] == "resnet8"
+    assert run.error == run.metrics[-1]["predictors"]["mean1"]["error"]
+    frame = run.to_pandas()
+    assert frame["predictors.mean1.error"].iloc[-1] == run.error and len(frame) == 2
+    student, weights = run.student(), safetensors.torch.load_file(run.path / "student.safetensors")
+    assert not student.training and student.state_dict().keys() == weights.keys()
+    predictors = run.predictors()
+    assert {"peer1", "mean3", "ensemble"} <= predictors.keys()
+    image = torch.randn(4, 1, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(predictors["mean1"](image), student(image))
+        expected = student(image).numpy()
+    session = onnxruntime.InferenceSession(run.export(tmp_path / "student.onnx"))
+    (logits,) = session.run(None, {session.get_inputs()[0].name: image.numpy()})
+    np.testing.assert_allclose(logits, expected, atol=1e-4)
+    assert "<html" in run.report(tmp_path / "page.html").read_text()
+    assert repr(run) == f"Run('{run.path}': PCL, resnet8 on digits, 2 of 2 epochs, error {run.error:.2f} %)"
+    assert run._repr_html_().count("<tr>") == 1 + len(predictors) and "mean1 (deployed)" in run._repr_html_()
+
+
+def test_bad_input_is_one_sentence_of_python(run: coterie.Run, tmp_path: Path) -> None:
+    def refuses(match: str, **options: Any) -> None:
+        with pytest.raises(coterie.InputError, match=match) as error:
+            coterie.train(**{"out": tmp_path / "run", "model": "resnet8", **options})
+        assert "--" not in str(error.value) and not (tmp_path / "run").exists()
+
+    refuses("There is no method 'PLC'; did you mean 'PCL'?", method="PLC")
+    refuses("`epochs` must be at least 1, not 0", epochs=0)
+    refuses("`method` must be a name, a class of methods", method=lambda net: coterie.PCL(net))
+    refuses(
+        r"`optimizer_options` are for a name or a class", optimizer=lambda p: None, optimizer_options={"lr": 1}
+    )
+    refuses(r"needs two data sets: a pair \(training set, test set\)", data=Pairs(10))
+    refuses("There is no option 'method.temprature'", method_options={"temprature": 2})
+    refuses("returned int, not a torch.nn.Module", model=lambda: 3)
+    with pytest.raises(coterie.InputError, match="is not a run directory: it has no config.yaml"):
+        coterie.load(tmp_path)
+    with pytest.raises(coterie.InputError, match="There is no option 'modle'; did you mean 'model'"):
+        coterie.load(run.path, modle=3)
+    with pytest.raises(coterie.InputError, match="none of the endings .safetensors, .onnx, .pt2: give `format`"):
+        run.export(tmp_path / "student.tflite")
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    (unfinished / "config.yaml").write_text((run.path / "config.yaml").read_text())
+    with pytest.raises(coterie.InputError, match="has no student.safetensors yet"):
+        coterie.load(unfinished).student()
+    with pytest.raises(coterie.InputError, match="has no record yet"):
+        coterie.load(unfinished).error  # noqa: B018
+
+
+def test_a_plain_callable_without_a_name_makes_networks(tmp_path: Path) -> None:
+    class Maker:
+        def __call__(self, num_classes: int) -> nn.Module:
+            return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes))
+
+    run = coterie.train(
+        model=Maker(),
+        method="Baseline",
+        data="digits",
+        data_options={"limit": 5},
+        epochs=1,
+        batch=25,
+        out=tmp_path / "r",
+    )
+    assert isinstance(run.student(), nn.Sequential) and "Maker" in repr(run)
