@@ -6,6 +6,7 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,13 +28,39 @@ def test_the_readme_shows_the_two_commands() -> None:
     assert "torch==2.13.0\n" in (ROOT / "constraints.txt").read_text()
 
 
+def test_the_script_in_the_readme_goes_from_import_to_an_onnx_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, _ = blocks("README.md", "python")
+    assert len(script.splitlines()) <= 12
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(script, names)
+    assert names["run"].error < 10 and (tmp_path / "student.onnx").is_file()
+    assert type(names["student"]).__name__ == "ResNet"
+
+
 def test_the_loop_in_the_readme_runs() -> None:
-    (code,) = blocks("README.md", "python")
+    _, code = blocks("README.md", "python")
     views = [torch.randn(4, 3, 8, 8) for _ in range(3)]
-    names = {"make_model": TinyNet, "epochs": 2, "loader": [(views, torch.randint(5, (4,)))]}
+    names = {"coterie": coterie, "torch": torch, "make_model": TinyNet, "epochs": 2}
+    names["loader"] = [(views, torch.randint(5, (4,)))]
     exec(code.replace('"layer4"', '"stage3"'), names)
     assert type(names["student"]) is TinyNet
-    assert names["ensemble"](views[0]).shape == (4, 5)
+
+
+def test_the_page_on_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pixels = torch.randint(0, 255, (400, 1, 8, 8)).byte()
+    labels = torch.arange(400) % 10
+    names: dict[str, Any] = {"train_images": pixels, "train_labels": labels}
+    names |= {"test_images": pixels[:100], "test_labels": labels[:100]}
+    first, second, third = blocks("docs/python.md", "python")
+    exec(first.replace("epochs=30", "epochs=1"), names)
+    exec(second, names)
+    assert names["run"].finished and "coterie.KDCL" in (tmp_path / "runs/mine/config.yaml").read_text()
+    exec(third, names)
+    assert (tmp_path / "student.onnx").is_file() and "ensemble" in names["networks"]
 
 
 def test_the_recipes_run() -> None:
