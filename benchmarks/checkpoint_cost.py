@@ -25,7 +25,7 @@ from coterie.config.options import from_options
 from coterie.methods.pcl import PCL
 from coterie.models import factory
 from coterie.peers.net import PeerNet
-from coterie.runs.directory import Run
+from coterie.runs.directory import RunDirectory
 from coterie.runs.environment import environment
 from coterie.training.loop import train
 from coterie.training.state import COST, Checkpoints
@@ -69,14 +69,14 @@ def paper_like(model: str, steps: int = 2, saves: int = 5) -> dict[str, Any]:
 
 def short_epochs() -> dict[str, Any]:
     """A real run on digits with the default options: epochs far shorter than a save is worth."""
-    spent, original = [0.0, 0.0], Run.save
+    spent, original = [0.0, 0.0], RunDirectory.save
 
-    def save(self: Run, state: dict[str, Any]) -> None:
+    def save(self: RunDirectory, state: dict[str, Any]) -> None:
         original(self, state)
         spent[0] += self.checkpoints.cost
         spent[1] += 1
 
-    Run.save = save  # type: ignore[method-assign]
+    RunDirectory.save = save  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory(dir=".") as directory:
         started = time.perf_counter()
         train(from_options({"model": "resnet8", "epochs": 40, "data": "digits"}), Path(directory) / "run")

@@ -24,7 +24,7 @@ from coterie.cli.demo import COMMON, METHODS
 from coterie.config.options import from_options
 from coterie.data.digits import digits
 from coterie.metrics.seeds import paired
-from coterie.runs.directory import Run, environment
+from coterie.runs.directory import RunDirectory, environment
 from coterie.training.loop import train
 
 
@@ -46,7 +46,7 @@ def errors(method: str, seed: int, again: bool) -> dict[str, float]:
         recipe.data = Divided()
     with tempfile.TemporaryDirectory() as scratch:
         train(recipe, Path(scratch) / "run", f"{method}, seed {seed}")
-        last = Run(Path(scratch) / "run").metrics()[-1]
+        last = RunDirectory(Path(scratch) / "run").metrics()[-1]
     return {name: scores["error"] for name, scores in last["predictors"].items()}
 
 

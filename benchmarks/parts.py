@@ -38,7 +38,7 @@ from coterie.metrics.evaluate import evaluate
 from coterie.peers.net import Peers
 from coterie.report.table import Cell, Table, number, text
 from coterie.runs.checkpoints import Checkpoints
-from coterie.runs.directory import Run
+from coterie.runs.directory import RunDirectory
 from coterie.training.distributed import Piece, World
 from coterie.training.meters import LossMeter
 from coterie.training.precision import Precision
@@ -164,7 +164,7 @@ def _log(method: Method, size: BenchSize, folder: Path) -> Call:
     """Return the logging of an epoch's record after those of the epochs before it."""
     (images,), labels = random_batch(1, size)
     record = evaluate(method, [(images, labels)], default_device())
-    run = Run(folder)
+    run = RunDirectory(folder)
     run.metrics_file.write_text(EPOCHS * (json.dumps(record) + "\n"))
     return lambda: run.log(record)
 

@@ -26,7 +26,7 @@ from coterie.data.sampler import Piece, epoch_order
 from coterie.errors import Failure, InputError
 from coterie.methods import Method
 from coterie.methods.pcl import PCL
-from coterie.runs.directory import Run
+from coterie.runs.directory import RunDirectory
 from coterie.training.loop import train
 from coterie.training.meters import LossMeter, memory
 from coterie.training.precision import Precision
@@ -212,7 +212,7 @@ def test_peak_memory_without_linux(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _terms(out: Path) -> list[dict[str, float]]:
-    return [record["terms"] for record in Run(out).metrics()]
+    return [record["terms"] for record in RunDirectory(out).metrics()]
 
 
 def test_half_precision(tmp_path: Path) -> None:
@@ -289,19 +289,19 @@ def test_the_same_numbers_everywhere(tmp_path: Path, whole: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     def dies() -> None:
-        original = Run.save
+        original = RunDirectory.save
 
-        def save(self: Run, state: dict[str, Any]) -> None:
+        def save(self: RunDirectory, state: dict[str, Any]) -> None:
             if state["step"] == 8 and state["epoch"] == 2:  # logged, but never saved
                 os.kill(os.getpid(), signal.SIGKILL)
             original(self, state)
 
-        Run.save = save  # type: ignore[method-assign]  # in a process of its own
+        RunDirectory.save = save  # type: ignore[method-assign]  # in a process of its own
         train(recipe(track="tensorboard"), tmp_path)
 
     assert ended(fork(dies)) == [-signal.SIGKILL]
     assert ended(fork(train_into(tmp_path, track="tensorboard"))) == [0]
-    records = Run(tmp_path).metrics()
+    records = RunDirectory(tmp_path).metrics()
     assert same(outcome(tmp_path), outcome(whole))
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()

@@ -16,7 +16,7 @@ import torch
 
 from coterie.errors import Failure, InputError
 from coterie.methods import Method
-from coterie.runs.directory import Run
+from coterie.runs.directory import RunDirectory
 from coterie.training.loop import train
 from tests.helpers.engine import add_plain, ended, fork, outcome, recipe, same, train_into
 
@@ -121,7 +121,7 @@ def _kill_at_random(tmp_path: Path, kills: int) -> None:
         if (out / "metrics.jsonl").exists():
             text = (out / "metrics.jsonl").read_text()
             assert not text or text.endswith("\n")
-            epochs = [record["epoch"] for record in Run(out).metrics()]
+            epochs = [record["epoch"] for record in RunDirectory(out).metrics()]
             assert epochs == list(range(len(epochs)))
         if killed >= kills:
             longest = 60.0

@@ -25,7 +25,7 @@ from coterie.data.sampler import batch_slices
 from coterie.errors import InputError
 from coterie.metrics.evaluate import evaluate
 from coterie.models import factory
-from coterie.runs.directory import Run
+from coterie.runs.directory import RunDirectory
 from coterie.training.loop import train
 from tests.helpers.common import TinyNet
 
@@ -42,7 +42,7 @@ def recipe(**options: object) -> Recipe:
 
 
 def timeless(run: Path) -> list[dict[str, object]]:
-    return [{k: v for k, v in record.items() if k != "time"} for record in Run(run).metrics()]
+    return [{k: v for k, v in record.items() if k != "time"} for record in RunDirectory(run).metrics()]
 
 
 def test_schedules_are_fractions() -> None:
@@ -124,7 +124,7 @@ def test_the_same_seed_twice_gives_the_same_run(tmp_path: Path) -> None:
 
 def test_a_run_directory_explains_itself(tmp_path: Path) -> None:
     method = train(recipe(ema=True, method="Baseline"), tmp_path / "run")
-    run = Run(tmp_path / "run")
+    run = RunDirectory(tmp_path / "run")
     records = run.metrics()
     assert [r["epoch"] for r in records] == [0, 1, 2, 3]
     assert set(records[-1]["predictors"]) == {"peer1", "mean1"}

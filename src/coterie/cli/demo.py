@@ -14,7 +14,7 @@ from ..config.options import from_options
 from ..errors import InputError
 from ..peers.cost import parameters
 from ..report import page
-from ..runs.directory import Run
+from ..runs.directory import RunDirectory
 from ..training.loop import train
 
 # A few hundred images and a small ResNet: little enough that peers have something to add. An epoch is five steps:
@@ -66,7 +66,7 @@ def run(out: Path, seeds: int) -> None:
                 from_options({**COMMON, **options, "seed": seed}), runs[name][-1], f"{name}, seed {seed}"
             )
             sizes |= {(name, p): parameters(network) for p, network in method.predictors().items()}
-    shutil.copyfile(Run(runs["pcl"][0]).student, out / "student.safetensors")
+    shutil.copyfile(RunDirectory(runs["pcl"][0]).student, out / "student.safetensors")
     page.write([path for paths in runs.values() for path in paths], out / "report.html", "Coterie demo: digits")
     console.print(_table(runs, sizes))
     alone, peers = (
@@ -92,11 +92,11 @@ def run(out: Path, seeds: int) -> None:
 
 def _errors(runs: list[Path], predictor: str) -> list[float]:
     """The last epoch's error of each run."""
-    return [Run(path).metrics()[-1]["predictors"][predictor]["error"] for path in runs]
+    return [RunDirectory(path).metrics()[-1]["predictors"][predictor]["error"] for path in runs]
 
 
 def _cost(runs: list[Path]) -> float:
-    return sum(record["time"]["train"] for path in runs for record in Run(path).metrics())
+    return sum(record["time"]["train"] for path in runs for record in RunDirectory(path).metrics())
 
 
 def _table(runs: dict[str, list[Path]], sizes: dict[tuple[str, str], int]) -> Table:

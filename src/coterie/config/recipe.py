@@ -7,14 +7,13 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from .. import methods, models
+from .. import methods
 from ..data import data_sets
 from ..data.class_weights import read_class_weights
 from ..data.mix import Mix
@@ -25,10 +24,8 @@ from ..methods import Method
 from ..methods.losses import CrossEntropy
 from ..methods.pcl import PCL
 from ..methods.trial import peers_stay_identical, uses_cross_entropy
-from ..peers.build import make_network
-from ..peers.cuts import default_cut
-from ..peers.init import init_from
 from ..peers.net import PeerNet
+from .peers import build_peers
 from .schedule import Schedule, Steps
 from .specs import describe, own_defaults
 
@@ -174,7 +171,7 @@ class Recipe:
                 "lower `batch`."
             )
         torch.manual_seed(self.seed)
-        net = self._net(fresh)
+        net = build_peers(self, fresh)
         steps = self.epochs * self.steps_per_epoch
         beta = 1.0 - 1.0 / max(1.0, self.ema_horizon * steps)
         options = self.method_options
@@ -243,69 +240,12 @@ class Recipe:
         automatic = "cuda" if torch.cuda.is_available() else "cpu"
         try:
             device = torch.device(automatic if self.device == "auto" else self.device)
-            there = torch.get_device_module(device).device_count()
+            count = torch.get_device_module(device).device_count()
         except (AttributeError, RuntimeError):
-            there = 0
-        if not there or (device.index or 0) >= there:
+            count = 0
+        if not count or (device.index or 0) >= count:
             raise InputError(f"There is no device '{self.device}' here: `device` auto takes what there is.")
         return device
-
-    def factories(
-        self, classes: int, shape: tuple[int, int, int], fresh: bool = True
-    ) -> list[Callable[[], torch.nn.Module] | torch.nn.Module]:
-        """Return what makes the network of each peer, or of all, for images of this shape."""
-        channels, *size = shape
-        sources = [self.objects.get("model", self.model)] if isinstance(self.peers, int) else self.models
-        return [
-            source
-            if isinstance(source, torch.nn.Module)
-            else models.factory(source, classes, channels, self.model_options, (size[0], size[1]), fresh)
-            for source in sources
-        ]
-
-    def _net(self, fresh: bool) -> PeerNet:
-        classes = len(self.data.classes)
-        makes = self.factories(classes, self.data.shape, fresh)
-        net = self._made_into_peers(makes, torch.randn(2, *self.data.shape))
-        if net.num_classes != classes:
-            raise InputError(
-                f"{self.model} gives {net.num_classes} classes, but the data has {classes}: "
-                "let its factory take num_classes."
-            )
-        odd = [k for peer in net.peers for k, v in peer.state_dict().items() if not isinstance(v, torch.Tensor)]
-        if odd:
-            raise InputError(
-                f"{self.model} keeps '{odd[0]}' among its weights, which is no tensor, so that no safetensors "
-                "file can hold it: take it out of its state_dict."
-            )
-        asked = self.init is not None or self.model_options.get("pretrained") or self.branch_noise
-        if fresh and asked and len(self.models) > 1:
-            raise InputError(
-                "Peers of different models cannot start from the same weights: leave out `init`, pretrained and "
-                "`branch_noise`."
-            )
-        if fresh and asked:
-            init_from(net, Path(self.init) if self.init is not None else None, self.branch_noise)
-        return net
-
-    def _made_into_peers(
-        self, makes: list[Callable[[], torch.nn.Module] | torch.nn.Module], example: torch.Tensor
-    ) -> PeerNet:
-        trains = self.method_class.trains
-        kinds = {"one network": "a single network", "branches": "branches of one network"}
-        what = f"{self.method_class.__name__} trains {kinds.get(trains, 'whole networks')}"
-        if trains != "branches" and self.cut not in (None, "none"):
-            raise InputError(f"{what}, so there is nothing to cut: leave out `cut`.")
-        if isinstance(self.peers, int):
-            peers, cut = 1 if trains == "one network" else self.peers, None
-            if trains == "branches" and self.cut != "none":
-                cut = self.cut or default_cut(make_network(makes[0]), example)
-            return PeerNet(makes[0], peers, cut, example, checkpoint_activations=self.checkpoint_activations)
-        if trains != "networks":
-            raise InputError(
-                f"`peers` names models, but {what}: give `peers` a number and name the model with `model`."
-            )
-        return PeerNet(makes, example=example)
 
 
 def class_and_options(method: Callable[..., Method]) -> tuple[type[Method], dict[str, Any]]:

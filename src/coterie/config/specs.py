@@ -64,8 +64,8 @@ def label(value: Any) -> str:
     """Name an object for people: `<make_model in train.py>`."""
     if isinstance(value, functools.partial):
         return label(value.func)
-    if isinstance(value, dataset) and value.given is not None:
-        return label(value.given[0])
+    if isinstance(value, dataset) and value.pair is not None:
+        return label(value.pair[0])
     named = value if hasattr(value, "__qualname__") else type(value)
     module = sys.modules.get(named.__module__)
     file = getattr(module, "__file__", None)

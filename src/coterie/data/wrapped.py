@@ -56,18 +56,18 @@ class dataset(Streamed):
         self.mean, self.std = tuple(mean), tuple(std)
         super().__init__(**loading)
         self.source, self.options = source, options or {}
-        self.given: tuple[Any, Any] | None = None
+        self.pair: tuple[Any, Any] | None = None
 
     @classmethod
     def of(cls, train: Any, test: Any) -> dataset:
         """Wrap two data sets that exist already; each may also be a pair of tensors (images, labels)."""
         sets = [TensorDataset(*part) if isinstance(part, tuple) else part for part in (train, test)]
         self = cls(type(sets[0]).__name__)
-        self.given = sets[0], sets[1]
+        self.pair = sets[0], sets[1]
         return self
 
     def load(self) -> None:
-        train, test = self.given or _train_and_test(self.source, self.options)
+        train, test = self.pair or _train_and_test(self.source, self.options)
         labels, test_labels = _labels(train, self.source), _labels(test, self.source)
         last = max(labels.max(initial=0), test_labels.max(initial=0))
         names = getattr(train, "classes", None)

@@ -18,7 +18,7 @@ from ..metrics.evaluate import calibrations
 from ..models.metadata import Metadata
 from ..peers.net import standalone
 from ..runs.description import describe_predictor
-from ..runs.directory import Run
+from ..runs.directory import RunDirectory
 from ..runs.rebuild import NO_OBJECTS, restored
 from .card import write_card
 from .formats import EnsembleWithPeers, ExportFormat, exporter_errors, make_writer, require_onnx
@@ -111,7 +111,7 @@ def _describe_export(
     if epochs < recipe.epochs:  # the last scores may be older than the weights
         warn(f"{directory} is not finished: {epochs} of {recipe.epochs} epochs.")
     elif size is None:
-        last = Run(directory).metrics()[-1]
+        last = RunDirectory(directory).metrics()[-1]
         metadata.scores = {"split": last["split"], **last["predictors"].get(name, {})}
     environment = json.loads((directory / "environment.json").read_text())
     for key in ("date", "commit", "coterie", "torch", "python", "processor"):

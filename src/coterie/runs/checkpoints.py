@@ -39,14 +39,14 @@ class Checkpoints:
 
     def load(self) -> dict[str, Any] | None:
         """The newest state that can be read; None if nothing was saved yet."""
-        found = [file for file in (self.newest, self.previous) if file.exists()]
-        for file in found:
+        files = [file for file in (self.newest, self.previous) if file.exists()]
+        for file in files:
             try:
                 return _read(file)
             except Exception as error:  # damage shows itself as almost anything
                 warn(f"{file} is damaged ({error}).")
-        if found:
-            names = " and ".join(file.name for file in found)
+        if files:
+            names = " and ".join(file.name for file in files)
             raise InputError(
                 f"{names} in {self.newest.parent} cannot be read: remove them to train from the start."
             )

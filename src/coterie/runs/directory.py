@@ -25,7 +25,7 @@ from .environment import environment
 from .tracking import Tracker, need, tracker
 
 
-class Run:
+class RunDirectory:
     """The files of one training. Opening a directory of the same recipe continues it; of another, refuses."""
 
     def __init__(self, path: Path) -> None:

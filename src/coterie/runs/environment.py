@@ -52,10 +52,10 @@ def _commit(directory: Path) -> str | None:
     """The commit of the repository a directory is in, with `-dirty` if files differ from it."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=40"]
     try:
-        found = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+        described = subprocess.run(command, cwd=directory, capture_output=True, text=True)
     except OSError:  # no git here
         return None
-    return found.stdout.strip() or None
+    return described.stdout.strip() or None
 
 
 def _processor() -> str:

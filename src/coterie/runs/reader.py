@@ -44,8 +44,8 @@ class Result:
     @property
     def epochs(self) -> int | None:
         """How many were asked for."""
-        asked = self.config.get("epochs")
-        return asked if isinstance(asked, int) else None
+        epochs = self.config.get("epochs")
+        return epochs if isinstance(epochs, int) else None
 
     @property
     def trained(self) -> int:
@@ -64,8 +64,8 @@ class Result:
     def environments(self) -> list[dict[str, Any]]:
         """Where it was started, and where it went on after it had stopped."""
         further = self.environment.get("continued")
-        found = [self.environment, *further] if isinstance(further, list) else [self.environment]
-        return [part for part in found if isinstance(part, dict)]
+        parts = [self.environment, *further] if isinstance(further, list) else [self.environment]
+        return [part for part in parts if isinstance(part, dict)]
 
     @property
     def method(self) -> str:
@@ -94,8 +94,8 @@ def at_its_fastest(run: Result) -> float | None:
 
 
 def score(record: Record, predictor: str, name: str) -> float | None:
-    found = record["predictors"].get(predictor, {}).get(name)
-    return None if found is None else float(found)
+    value = record["predictors"].get(predictor, {}).get(name)
+    return None if value is None else float(value)
 
 
 def short(spec: Any) -> str:
@@ -105,13 +105,13 @@ def short(spec: Any) -> str:
 
 
 def object_name(value: Any) -> Any:
-    """Return `make_model` for the label `<make_model in train.py>` of a Python object; any other value as it is."""
+    """Return `make_model` for the label `<make_model in train.py>`; any other value as it is."""
     return value[1:-1].partition(" in ")[0] if is_label(value) else value
 
 
 def find(paths: Sequence[Path]) -> list[Path]:
     """The run directories among these directories and below them, in order."""
-    found: dict[Path, Path] = {}  # by where it is: a run may be named twice
+    by_place: dict[Path, Path] = {}  # a run may be named twice
     for path in paths:
         if not path.is_dir():
             raise InputError(f"{path} is not a directory: name run directories, or one that contains some.")
@@ -119,8 +119,8 @@ def find(paths: Sequence[Path]) -> list[Path]:
         if not runs:
             raise InputError(f"{path} holds no run: `coterie train --out {path}` makes one.")
         for run in runs:
-            found.setdefault(run.resolve(), run)
-    return list(found.values())
+            by_place.setdefault(run.resolve(), run)
+    return list(by_place.values())
 
 
 def _moved(file: Path, below: Path) -> bool:
@@ -162,14 +162,14 @@ def read(path: Path) -> Result:
 
 def _mapping(result: Result, name: str, load: Callable[[str], Any]) -> dict[str, Any]:
     try:
-        found = load((result.path / name).read_text())
+        content = load((result.path / name).read_text())
     except OSError:
         result.problems.append(f"there is no {name}")
     except (ValueError, yaml.YAMLError, RecursionError):
         result.problems.append(f"{name} cannot be read")
     else:
-        if isinstance(found, dict):
-            return found
+        if isinstance(content, dict):
+            return content
         result.problems.append(f"{name} is not a table of names and values")
     return {}
 

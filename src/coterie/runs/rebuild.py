@@ -11,11 +11,12 @@ import safetensors.torch
 from torch import nn
 
 from ..config.options import from_file
+from ..config.peers import factories
 from ..config.recipe import Recipe
 from ..errors import InputError
 from ..methods import Method
 from ..peers.build import make_network
-from .directory import Run
+from .directory import RunDirectory
 
 NO_OBJECTS: Mapping[str, Any] = {}
 
@@ -25,7 +26,7 @@ def restored(directory: Path, objects: Mapping[str, Any] = NO_OBJECTS) -> tuple[
 
     `objects` are the options that were Python objects, which the directory cannot hold.
     """
-    recipe, run = from_file(directory / "config.yaml", objects), Run(directory)
+    recipe, run = from_file(directory / "config.yaml", objects), RunDirectory(directory)
     try:
         recipe.data.load()
     except InputError as error:
@@ -37,11 +38,11 @@ def restored(directory: Path, objects: Mapping[str, Any] = NO_OBJECTS) -> tuple[
 
 def load_student(directory: Path, objects: Mapping[str, Any] = NO_OBJECTS) -> nn.Module:
     """Return the network of a finished run's student.safetensors, in evaluation mode; no data is needed."""
-    recipe, run = from_file(directory / "config.yaml", objects), Run(directory)
+    recipe, run = from_file(directory / "config.yaml", objects), RunDirectory(directory)
     if not run.student.is_file():
         raise InputError(f"{directory} has no {run.student.name} yet: continue its training to the end.")
     data = json.loads((directory / "data.json").read_text())
-    makers = recipe.factories(len(data["classes"]), tuple(data["shape"]), fresh=False)
+    makers = factories(recipe, len(data["classes"]), tuple(data["shape"]), fresh=False)
     student = make_network(makers[0])  # of peers of different architectures, the first is deployed
     student.load_state_dict(safetensors.torch.load_file(run.student))
     return student.eval()

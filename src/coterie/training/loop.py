@@ -16,7 +16,7 @@ from ..errors import Stopped
 from ..methods import Method
 from ..metrics.evaluate import evaluate
 from ..peers.layout import channels_last
-from ..runs.directory import Run
+from ..runs.directory import RunDirectory
 from ..runs.evaluate_run import write_evaluation
 from ..signals import Signals
 from .distributed import join, synchronise_batch_norm
@@ -33,7 +33,7 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
     keep_freed_memory()
     with (
         join(recipe.torch_device()) as world,
-        closing(Run(out)) as run,
+        closing(RunDirectory(out)) as run,
         Signals() as signals,
         advice(recipe),
     ):

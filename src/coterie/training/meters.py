@@ -142,8 +142,8 @@ def advice(recipe: Recipe) -> Iterator[None]:
         if recipe.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
             why = str(error).strip().splitlines()[0]
             raise InputError(f"The peers cannot be compiled ({why}): leave out --compile.") from error
-        told = isinstance(error, torch.OutOfMemoryError | MemoryError)
-        if not told and not re.search("can't allocate memory|out of memory", str(error)):
+        out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        if not out_of_memory and not re.search("can't allocate memory|out of memory", str(error)):
             raise
         half = "" if recipe.precision != "32" else "--precision bf16, "
         raise Failure(
