@@ -40,13 +40,10 @@ class Augment:
                     view = operation(view)
         return view
 
-    def each(self, views: NDArray[np.uint8], draws: NDArray[np.float64]) -> NDArray[np.uint8]:
+    def each(self, views: Tensor, draws: NDArray[np.float64]) -> Tensor:
         """Change many views (..., C, H, W), each by a draw of its own."""
-        if not self.prepare():
-            return views
-        flat = views.reshape(-1, *views.shape[-3:])
-        changed = [self(torch.from_numpy(v), d).numpy() for v, d in zip(flat, draws.ravel(), strict=True)]
-        return np.stack(changed).reshape(views.shape)
+        changed = [self(view, draw) for view, draw in zip(views.flatten(0, -4), draws.ravel(), strict=True)]
+        return torch.stack(changed).view(views.shape)
 
     def prepare(self) -> list[Operation]:
         """Return the operations beyond crop and flip, made when they are first needed."""
