@@ -12,7 +12,7 @@ import numpy as np
 
 from ..compat import import_torchvision
 from ..errors import InputError
-from .in_memory import InMemory, Joined, Pixels
+from .in_memory import InMemory, Joined, Pixels, Stored
 from .sampler import Indices
 
 __all__ = ["cifar10", "cifar100"]
@@ -49,7 +49,7 @@ class Cifar(InMemory):
         """Return the files of the binary release that hold images, with their SHA-1."""
         return {**cls.train_files, **cls.test_files}
 
-    def read(self) -> tuple[Pixels | Joined, Indices, Pixels | Joined, Indices]:
+    def read(self) -> Stored:
         for folder in (self.root / self.binary, self.root):
             if (folder / self.names).is_file():
                 return self._read_binary(folder)
@@ -63,7 +63,7 @@ class Cifar(InMemory):
             f"{SITE}{self.archive} there, or point `root` at it."
         )
 
-    def _read_binary(self, folder: Path) -> tuple[Pixels | Joined, Indices, Pixels | Joined, Indices]:
+    def _read_binary(self, folder: Path) -> Stored:
         """Map the files, without reading them: processes share their pages."""
         self.classes = (folder / self.names).read_text(encoding="utf-8", errors="replace").split()
         parts = []
@@ -72,11 +72,9 @@ class Cifar(InMemory):
             records = np.memmap(folder / name, np.uint8, "r").reshape(-1, self.label_bytes + 3072)
             labels = records[:, self.label_bytes - 1].astype(np.int64)
             parts.append((records[:, self.label_bytes :].reshape(-1, 3, 32, 32), labels))
-        return _joined(parts, len(self.train_files))
+        return _join(parts)
 
-    def _read_python(
-        self, folder: Path, release: Any
-    ) -> tuple[Pixels | Joined, Indices, Pixels | Joined, Indices]:
+    def _read_python(self, folder: Path, release: Any) -> Stored:
         """Unpickle the files; a pickle can run code, so each must have its official checksum before."""
 
         def unpickle(name: str, md5: str) -> dict[str, Any]:
@@ -89,7 +87,7 @@ class Cifar(InMemory):
             batch = unpickle(name, md5)
             labels = batch["labels"] if "labels" in batch else batch["fine_labels"]
             parts.append((batch["data"].reshape(-1, 3, 32, 32), np.array(labels, np.int64)))
-        return _joined(parts, len(release.train_list))
+        return _join(parts)
 
 
 def check_file(file: Path, algorithm: Literal["md5", "sha1"], expected: str) -> None:
@@ -105,12 +103,11 @@ def check_file(file: Path, algorithm: Literal["md5", "sha1"], expected: str) -> 
         raise InputError(f"{file} is not the released file: its {algorithm.upper()} differs; fetch it again.")
 
 
-def _joined(
-    files: list[tuple[Pixels, Indices]], train: int
-) -> tuple[Pixels | Joined, Indices, Pixels | Joined, Indices]:
-    """Join the first `train` files to the training set, and the last one is the test set."""
-    pixels, labels = zip(*files[:train], strict=True)
-    return pixels[0] if train == 1 else Joined(pixels), np.concatenate(labels), *files[-1]
+def _join(files: list[tuple[Pixels, Indices]]) -> Stored:
+    """Join the files to the training set but for the last one, the test set."""
+    *train, test = files
+    pixels, labels = zip(*train, strict=True)
+    return Joined(pixels), np.concatenate(labels), *test
 
 
 class cifar10(Cifar):

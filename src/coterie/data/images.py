@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
@@ -61,6 +62,11 @@ def pixels(image: Image.Image) -> Tensor:
     """Return the pixels (C, H, W) in uint8, the channels last in memory."""
     array = np.array(image)
     return torch.from_numpy(array[..., None] if array.ndim == 2 else array).permute(2, 0, 1)
+
+
+def to_image(pixels: NDArray[np.uint8]) -> Image.Image:
+    """Return pixels (C, H, W) as a picture: grey for one channel, else the first three as RGB."""
+    return Image.fromarray(pixels[0] if len(pixels) == 1 else pixels[:3].transpose(1, 2, 0))
 
 
 def resized(pixels: Tensor, height: int, width: int, filter: Filter = "bilinear") -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,10 +13,13 @@ from PIL import Image
 
 from .base import Data
 from .batch import BatchRequest, Crops, LoadedBatch, SplitName
+from .images import to_image
 from .rng import draws
 from .sampler import Indices
 
 Pixels = NDArray[np.uint8]
+Stored: TypeAlias = "tuple[Pixels | Joined, Indices, Pixels | Joined, Indices]"
+"""Training pixels (N, C, H, W) in uint8 and labels in int64, then the test set's."""
 
 
 class InMemory(Data):
@@ -32,8 +35,8 @@ class InMemory(Data):
     """Whether every 2x2 pixels are averaged to one."""
 
     @abstractmethod
-    def read(self) -> tuple[Pixels | Joined, Indices, Pixels | Joined, Indices]:
-        """Return training pixels (N, C, H, W) in uint8 and labels in int64, then the test set's."""
+    def read(self) -> Stored:
+        """Return the pixels and labels of both splits."""
 
     def load(self) -> None:
         pixels, labels, test_pixels, test_labels = self.read()
@@ -60,8 +63,7 @@ class InMemory(Data):
         return LoadedBatch(pixels[None], labels, crops=crops)
 
     def original(self, image: int, split: SplitName = "train") -> Image.Image:
-        pixels = self._pixels(split, np.array([image]))[0]
-        return Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+        return to_image(self._pixels(split, np.array([image]))[0])
 
     def preprocessing(self) -> dict[str, Any]:
         return {**super().preprocessing(), "filter": "box" if self.halves else "bilinear"}

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ..errors import InputError, warn
-from ..signals import ASKED
+from ..signals import STOP_SIGNALS
 from .base import Data
 from .batch import BatchRequest, LoadedBatch, SplitName
 from .images import Unreadable
@@ -170,7 +170,7 @@ def _ignore_first_signal(worker: int) -> None:
     def listen(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-    for number in ASKED:
+    for number in STOP_SIGNALS:
         signal.signal(number, listen)
 
 

@@ -17,7 +17,7 @@ from ..compat import import_torchvision
 from ..errors import InputError, warn
 from .base import Data
 from .batch import SplitName
-from .images import Unreadable, rgb
+from .images import Unreadable, rgb, to_image
 from .rng import seed_all
 from .sampler import Indices
 from .streaming import Streamed
@@ -113,8 +113,7 @@ class dataset(Streamed):
         pixels = _pixels(self.fetch(split, image)[0])
         if pixels.dtype != torch.uint8:
             pixels = (255 * (pixels - pixels.min()) / (pixels.max() - pixels.min()).clamp_min(1e-6)).byte()
-        array = pixels.permute(1, 2, 0).numpy()
-        return Image.fromarray(array[..., 0] if array.shape[2] == 1 else array[..., :3])
+        return to_image(pixels.numpy())
 
     def view(self, image: tuple[Any, tuple[SplitName, int]], numbers: NDArray[np.float64]) -> Tensor:
         if not _is_float(image[0]):

@@ -13,10 +13,10 @@ from typing import Any
 from torch import nn
 
 from ..errors import InputError, reason, unknown
-from . import external as named
+from .external import from_timm, from_torchvision, from_user
 
-STARTING = {"timm": ("pretrained", "checkpoint_path"), "torchvision": ("pretrained", "weights")}
-"""Options that fetch or read starting weights; of other networks, `pretrained`."""
+PRETRAINED_OPTIONS = {"timm": ("pretrained", "checkpoint_path"), "torchvision": ("pretrained", "weights")}
+"""Options that load initial weights; of other networks, `pretrained`."""
 
 FORMS = "timm:NAME, torchvision:NAME, package.module:factory, file.py:factory"
 
@@ -38,21 +38,21 @@ def factory(
     size: tuple[int, int] | None = None,
     fresh: bool = True,
 ) -> Callable[[], nn.Module]:
-    """A function without arguments that makes the named network for these classes, channels and image size.
+    """Return a function that builds the named network for these classes, channels and image size.
 
-    Without `fresh` no starting weights are asked for: those that follow replace them anyway, or none matter.
+    Without `fresh` no pretrained weights are loaded: others replace them afterwards, or weights do not matter.
     """
     options = dict(options or {})
     if not fresh:
-        for option in STARTING.get(name.partition(":")[0], ("pretrained",)):
+        for option in PRETRAINED_OPTIONS.get(name.partition(":")[0], ("pretrained",)):
             options.pop(option, None)
 
     def make() -> nn.Module:
         try:
-            return _make(name, num_classes, in_channels, options, size)
+            return _build(name, num_classes, in_channels, options, size)
         except InputError:
             raise
-        except Exception as error:  # whatever a factory may raise, its user shall read it
+        except Exception as error:  # a factory of the user's may raise anything
             if options.get("pretrained") and not isinstance(error, TypeError):  # that is a wrong option
                 raise InputError(
                     f"The pretrained weights of {name} could not be had ({type(error).__name__}): is the hub "
@@ -63,18 +63,16 @@ def factory(
     return make
 
 
-def _make(
+def _build(
     name: str, num_classes: int, in_channels: int, options: dict[str, Any], size: tuple[int, int] | None
 ) -> nn.Module:
     source, _, rest = name.partition(":")
     if source == "timm":
-        return named.from_timm(rest, num_classes, in_channels, size, **options)
+        return from_timm(rest, num_classes, in_channels, size, **options)
     if source == "torchvision":
-        small_stem = options.get("small_stem", False)
-        options = {k: v for k, v in options.items() if k != "small_stem"}
-        return named.adapt(named.from_torchvision(rest, num_classes, size, **options), in_channels, small_stem)
+        return from_torchvision(rest, num_classes, in_channels, size, **options)
     if ":" in name:
-        return named.from_user(name, num_classes, in_channels, size, **options)
+        return from_user(name, num_classes, in_channels, size, **options)
     ours = available()
     if name not in ours:
         raise InputError(f"{unknown('model', name, ours)} Others are named {FORMS}.")

@@ -1,4 +1,4 @@
-"""How the weights of our own networks begin."""
+"""The initial weights of our own networks."""
 
 from __future__ import annotations
 
