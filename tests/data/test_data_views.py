@@ -167,10 +167,10 @@ def test_torchvision_augmentations_are_drawn_per_view_and_leave_training_randomn
 
 def test_erasing_is_torchvisions_with_the_mean_colour():
     view = torch.full((3, 16, 16), 7, dtype=torch.uint8)
-    made = Augment(["erase"], (0.5, 0.4, 0.3))(view, draw=0.25)
+    erased = Augment(["erase"], (0.5, 0.4, 0.3))(view, draw=0.25)
     v2 = import_torchvision("torchvision.transforms.v2")
     torch.manual_seed(int(0.25 * 2**53))
-    assert torch.equal(made, v2.RandomErasing(value=[128.0, 102.0, 76.0])(view))
+    assert torch.equal(erased, v2.RandomErasing(value=[128.0, 102.0, 76.0])(view))
 
 
 def test_resized_crop_has_torchvisions_distribution():

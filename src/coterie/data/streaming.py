@@ -43,7 +43,8 @@ class Streamed(Data):
         if workers is not None and workers < 0:
             raise InputError(f"`workers` must be at least 0, not {workers}.")
         self.strict = strict
-        self.workers = min(8, max(1, cores() // _local_world_size())) if workers is None else workers
+        processes = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)  # of torchrun, on this machine
+        self.workers = min(8, max(1, cores() // processes)) if workers is None else workers
         self._requests: list[BatchRequest] = []
         self._loader: DataLoader[Any] | None = None
         self._warned: set[str] = set()
@@ -172,12 +173,6 @@ def _ignore_first_signal(worker: int) -> None:
 
     for number in STOP_SIGNALS:
         signal.signal(number, listen)
-
-
-def _local_world_size() -> int:
-    """Return how many processes torchrun has started on this machine."""
-    value = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return max(1, int(value)) if value.isdecimal() else 1
 
 
 def cores() -> int:

@@ -1,4 +1,4 @@
-"""Networks that are not ours: `timm:NAME`, `torchvision:NAME`, `package.module:factory`, `file.py:factory`."""
+"""Networks of others: `timm:NAME`, `torchvision:NAME`, `package.module:factory`, `file.py:factory`, `resnet18`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torch import nn
 from ..compat import import_torchvision
 from ..errors import InputError, unknown
 
+__all__ = ["resnet18"]
+
 CHANNELS = ("in_channels", "in_chans")
 SIZES = ("img_size", "image_size")
 """What factories call the number of channels and the height and width of an image."""
-
-
 Size = tuple[int, int] | None
 
 
@@ -57,6 +57,14 @@ def from_torchvision(
     if size is not None and size[0] == size[1] and name.startswith("vit_"):
         options = {"image_size": size[0], **options}
     return adapt(models.get_model(name, num_classes=num_classes, **options), in_channels, small_stem)
+
+
+def resnet18(num_classes: int = 1000, in_channels: int = 3, small_stem: bool = False) -> nn.Module:
+    """torchvision's ResNet-18, cut before layer3 as in the paper (the last two stages per peer)."""
+    network = from_torchvision("resnet18", num_classes, in_channels, None, small_stem)
+    network.default_cut = "layer3"  # type: ignore[assignment]
+    network.default_cfg = {"input_size": (3, 32, 32) if small_stem else (3, 224, 224)}  # type: ignore[assignment]
+    return network
 
 
 def adapt(network: nn.Module, in_channels: int, small_stem: bool) -> nn.Module:
