@@ -45,6 +45,7 @@ class Crops:
         top, left, flipped = self.places.unsqueeze(-1)
         row, column = (torch.arange(side, device=images.device) for side in (height, width))
         columns = left + torch.where(flipped.bool(), width - 1 - column, column)
+        # Of every pixel of every view in its padded image, row after row: one gather cuts them all.
         positions = (top + row).unsqueeze(-1) * (width + 2 * self.padding) + columns.unsqueeze(-2)
         positions = positions.flatten(2).unsqueeze(2).expand(-1, -1, channels, -1)
         # Black before normalisation, as torchvision's RandomCrop pads.

@@ -33,7 +33,7 @@ TIMEOUT = 30
 
 
 class Unreachable(InputError):
-    """The host gave nothing, or not all; what came is kept."""
+    """The host sent nothing, or only a part, which is kept."""
 
 
 def fetch_cifar(cls: type[Cifar], root: Path, url: str | None = None) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".gif", ".tif", ".tiff"})
 Filter = Literal["bilinear", "box"]
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "GIF", "TIFF")
+PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "GIF", "TIFF")
 
 
 # Pillow warns of odd metadata and, up to twice its limit, of large images: the latter we refuse ourselves.
@@ -103,11 +103,11 @@ def _shorten(pixels: Tensor) -> Tensor:
 
 
 def _open(file: Path) -> Image.Image:
-    """Read the header of an image; one too large to be honest is refused here."""
+    """Read the header of an image, or refuse one of too many pixels: a small file can decode to gigabytes."""
     try:
         if file.is_fifo():  # it would be waited for
             raise Unreadable("not a file")
-        image = Image.open(file, formats=FORMATS)
+        image = Image.open(file, formats=PILLOW_FORMATS)
     except Exception as error:
         raise Unreadable(_reason(error)) from None
     if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:

@@ -24,8 +24,8 @@ from .batch import BatchRequest, LoadedBatch, SplitName
 from .images import Unreadable
 from .rng import draws
 
-NUMBERS = 24
-"""Draws for each view: 22 for a resized crop, one for the flip, one for what comes after."""
+DRAWS_PER_VIEW = 24
+"""22 for a resized crop, one for the flip, one for what comes after."""
 
 
 class Streamed(Data):
@@ -101,7 +101,7 @@ class Streamed(Data):
         """Read a batch in this process, perhaps a worker; images that cannot be read are left out and listed."""
         random = None
         if request.count is not None:
-            random = draws(request.seed, request.epoch, request.images, request.count, NUMBERS)
+            random = draws(request.seed, request.epoch, request.images, request.count, DRAWS_PER_VIEW)
         views: list[Tensor] = []  # (views, C, H, W) of each image
         readable, unreadable = [], {}
         for i, image in enumerate(request.images.tolist()):

@@ -43,7 +43,7 @@ class dataset(Streamed):
     `split="train"` and `split="test"` (or "val").
 
     Its items are `(image, label)`. A PIL image or uint8 pixels become m views by padded crop and flip; a float
-    tensor is a view that the set made itself, so that an item is asked for m times. `--data package.MySet
+    tensor is a view that the set made itself, so that an item is read m times. `--data package.MySet
     --data.option 1` is short for `--data dataset --data.source package.MySet --data.options.option 1`.
 
     Args:

@@ -21,13 +21,13 @@ PRETRAINED_OPTIONS = {"timm": ("pretrained", "checkpoint_path"), "torchvision": 
 FORMS = "timm:NAME, torchvision:NAME, package.module:factory, file.py:factory"
 
 
-def available() -> dict[str, Callable[..., nn.Module]]:
+def networks() -> dict[str, Callable[..., nn.Module]]:
     """Return our own networks by name; a new file in this folder needs no registration."""
-    networks: dict[str, Callable[..., nn.Module]] = {}
+    factories: dict[str, Callable[..., nn.Module]] = {}
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
-        networks |= {name: getattr(module, name) for name in getattr(module, "__all__", ())}
-    return networks
+        factories |= {name: getattr(module, name) for name in getattr(module, "__all__", ())}
+    return factories
 
 
 def factory(
@@ -73,7 +73,7 @@ def _build(
         return from_torchvision(rest, num_classes, in_channels, size, **options)
     if ":" in name:
         return from_user(name, num_classes, in_channels, size, **options)
-    ours = available()
+    ours = networks()
     if name not in ours:
         raise InputError(f"{unknown('model', name, ours)} Others are named {FORMS}.")
     return ours[name](num_classes=num_classes, in_channels=in_channels, **options)
