@@ -58,7 +58,7 @@ class InMemory(Data):
         padding = self.padding if self.augment.crops else 0
         places = [top * (2 * padding + 1), left * (2 * padding + 1), (flip < 0.5) & self.augment.flips]
         crops = Crops(torch.from_numpy(np.stack(places).astype(np.int64)), padding)
-        if self.augment.prepare():  # many small operations on one view at a time: not for a GPU
+        if self.augment.operations():  # many small operations on one view at a time: not for a GPU
             return LoadedBatch(self.augment.each(crops.cut(pixels), change), labels)
         return LoadedBatch(pixels[None], labels, crops=crops)
 

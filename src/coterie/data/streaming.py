@@ -82,7 +82,7 @@ class Streamed(Data):
             yield self._checked(batch, request)
 
     def _start_workers(self) -> DataLoader[Any]:
-        self.augment.prepare()  # here, once, rather than in every worker
+        self.augment.operations()  # made here, once, rather than in every worker
         loader: DataLoader[Any] = DataLoader(
             RequestDataset(copy.copy(self)),  # without the loader: a circle of references would stop slowly
             batch_size=None,  # a request is a batch already
