@@ -102,7 +102,7 @@ def _join(files: list[tuple[Pixels, Indices]]) -> Stored:
     """Join the files to the training set but for the last one, the test set."""
     *train, test = files
     pixels, labels = zip(*train, strict=True)
-    return Joined(pixels), np.concatenate(labels), *test
+    return pixels[0] if len(pixels) == 1 else Joined(pixels), np.concatenate(labels), *test
 
 
 class cifar10(Cifar):
