@@ -1,4 +1,4 @@
-"""torchvision's CUDA wheel beside a CPU-only torch: its import, healed where it fails."""
+"""Import torchvision's CUDA wheel beside a CPU-only torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 SYMPTOM = "operator torchvision::nms does not exist"
 MISSING = ("nms", "qnms")
 
-_schemas: list[torch.library.Library] = []  # what a Library defines lasts as long as it does
+_schemas: list[torch.library.Library] = []  # kept: what a Library defines ends with it
 
 
 def import_torchvision(name: str) -> ModuleType:
@@ -30,6 +30,6 @@ def import_torchvision(name: str) -> ModuleType:
     for operator in MISSING:
         library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     _schemas.append(library)
-    for half in [m for m in sys.modules if m.partition(".")[0] in ("torchvision", name.partition(".")[0])]:
-        del sys.modules[half]
+    for module in [m for m in sys.modules if m.partition(".")[0] in ("torchvision", name.partition(".")[0])]:
+        del sys.modules[module]  # imported in part
     return importlib.import_module(name)

@@ -21,23 +21,23 @@ class Stopped(Exception):
 
 
 def warn(message: str) -> None:
-    """Tell the user of something that does not stop the work."""
+    """Print a warning, which does not stop the work."""
     print(f"coterie: warning: {message}", file=sys.stderr, flush=True)
 
 
 def reason(error: Exception) -> str:
-    """What an exception of somebody else's code says, on one line and not at any length."""
+    """Return the message of another library's exception on one line of at most 300 characters."""
     return " ".join(str(error).split())[:300] or "no reason given"
 
 
 def printable(text: str) -> str:
-    """The same without what could command a terminal or break a line: names come from files of strangers."""
+    """Replace control characters and line breaks by `?`: names in files of strangers reach a terminal."""
     return "".join("?" if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c for c in text)
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """`There is no <kind> 'name'`, with the nearest known name or, failing that, all of them."""
-    names = list(known)
+def unknown(kind: str, name: str, names: Iterable[str]) -> InputError:
+    """Return the error `There is no <kind> 'name'`, with the nearest of `names` or, failing that, all of them."""
+    names = list(names)
     lower = {n.lower(): n for n in names}
     near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
     all_of_them = f"there is: {', '.join(names)}." if len(names) <= 40 else f"none of the {len(names)} is near it."

@@ -12,7 +12,7 @@ from .errors import Failure
 
 @contextmanager
 def atomic_path(file: Path, keep: Path | None = None) -> Iterator[Path]:
-    """A path to write to; it becomes `file` in one step once it is on disk. `keep` names the old content."""
+    """Yield a path to write to, which replaces `file` in one step; the old content moves to `keep`."""
     part = file.with_name(file.name + ".part")
     try:
         yield part
@@ -34,7 +34,7 @@ def atomic_path(file: Path, keep: Path | None = None) -> Iterator[Path]:
 def write(file: Path, content: str | bytes) -> None:
     """Replace a file in one step."""
     with atomic_path(file) as part:
-        # Names of files of strangers may have what no text can: it is shown as a question mark.
+        # The name of a stranger's file can hold bytes that are no text: each becomes a question mark.
         part.write_bytes(content.encode(errors="replace") if isinstance(content, str) else content)
 
 

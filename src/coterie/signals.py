@@ -5,26 +5,26 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
-ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 class Signals:
-    """While this lasts the first such signal is only noted; a second one acts as it always does.
+    """Record the first stop signal inside this context; a second one has its usual effect.
 
-    What comes within a second of the first is still the first: `timeout` sends it to a process and to its group.
+    A signal within a second of the first counts as the first: `timeout` sends it to a process and to its group.
     """
 
     def __init__(self) -> None:
         self.seen: str | None = None
         self._since = 0.0
-        self._before: dict[signal.Signals, Any] = {}
+        self._handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():  # Python allows it nowhere else
-            self._before = {number: signal.signal(number, self._note) for number in ASKED}
+            self._handlers = {number: signal.signal(number, self._note) for number in STOP_SIGNALS}
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -35,11 +35,9 @@ class Signals:
             signal.raise_signal(number)
 
     def _restore(self) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        self._before = {}
+        self._handlers = {}
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._restore()

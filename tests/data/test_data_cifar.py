@@ -33,8 +33,7 @@ def make_cifar(root: Path) -> type[Cifar]:
         digests[name] = hashlib.sha1(records.tobytes()).hexdigest()
 
     class tiny(cifar100):
-        train_files = {"train.bin": digests["train.bin"]}
-        test_files = {"test.bin": digests["test.bin"]}
+        files = digests
 
     return tiny
 
@@ -152,7 +151,7 @@ def test_a_label_that_is_no_class_is_refused_even_with_the_right_checksum(tmp_pa
     raw = bytearray(file.read_bytes())
     raw[3074 + 1] = 100
     file.write_bytes(raw)
-    tiny.train_files = {"train.bin": hashlib.sha1(raw).hexdigest()}
+    tiny.files = {**tiny.files, "train.bin": hashlib.sha1(raw).hexdigest()}
     with pytest.raises(InputError, match="The train set has a label 100, but there are only 100 classes"):
         tiny(root=str(tmp_path)).load()
 
@@ -166,8 +165,7 @@ def load_records(root: Path, names: bytes, raw: bytes) -> Cifar:
         (folder / file).write_bytes(raw)
 
     class part(cifar100):
-        train_files = {"train.bin": hashlib.sha1(raw).hexdigest()}
-        test_files = {"test.bin": hashlib.sha1(raw).hexdigest()}
+        files = dict.fromkeys(["train.bin", "test.bin"], hashlib.sha1(raw).hexdigest())
 
     data = part(root=str(root))
     data.load()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import sys
 from pathlib import Path
 
@@ -140,8 +141,15 @@ def test_a_set_that_makes_its_own_views_is_asked_for_each_and_seeded():
     assert torch.equal(state, torch.get_rng_state()) and not torch.equal(views[0], views[1])
     assert torch.equal(data.views(np.array([4]), 2, 1, 0)[0][1][0], views[1][4])
     parallel = loaded("OwnViews", workers=2)
-    ((found, _),) = parallel.stream([np.arange(6)], 2, 1, 0)
-    assert torch.equal(found[1], views[1])
+    ((streamed, _),) = parallel.stream([np.arange(6)], 2, 1, 0)
+    assert torch.equal(streamed[1], views[1])
+
+
+def test_a_set_of_torchvision_is_inspected_in_a_fresh_process():
+    """Where torchvision's wheel is built for CUDA and torch is not, its import alone would fail."""
+    command = [sys.executable, "-m", "coterie", "data", "inspect", "torchvision.datasets.FakeData"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 2 and "FakeData must take `train: bool = True`" in result.stderr, result.stderr
 
 
 def test_grey_images_stay_grey():
@@ -250,8 +258,8 @@ def test_the_example_trains_evaluates_and_is_inspected(tmp_path, monkeypatch, ca
     assert scores["predictors"]["peer1"]["error"] == records[-1]["predictors"]["peer1"]["error"]
     sheet = tmp_path / "sheet.png"
     main(["data", "inspect", "own_data.Shapes", "--count", "30", "--sheet", str(sheet), "--json"])
-    found = json.loads(capsys.readouterr().out)
-    assert found["per_class"]["test"] == {"disc": 10, "square": 10, "triangle": 10} and sheet.is_file()
+    contents = json.loads(capsys.readouterr().out)
+    assert contents["per_class"]["test"] == {"disc": 10, "square": 10, "triangle": 10} and sheet.is_file()
     sys.modules.pop("own_data", None)
 
 

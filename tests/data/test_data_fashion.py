@@ -227,6 +227,6 @@ def test_the_package_holds_the_official_release(package):
 
 
 def test_the_names_are_those_of_torchvision():
-    theirs = import_torchvision("torchvision.datasets").FashionMNIST
-    assert list(fashion_mnist.names) == list(theirs.classes)
-    assert [f"{name}.gz" for name in OFFICIAL] == [name for name, _ in theirs.resources]
+    official = import_torchvision("torchvision.datasets").FashionMNIST
+    assert list(fashion_mnist.names) == list(official.classes)
+    assert [f"{name}.gz" for name in OFFICIAL] == [name for name, _ in official.resources]

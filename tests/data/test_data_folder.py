@@ -101,8 +101,8 @@ def test_bad_files_are_skipped_and_counted_or_refused(tree, capsys):
     with pytest.raises(InputError, match=r"cut\.jpg"):
         loaded(tree, strict=True).views(np.arange(13), 2, 0, 0)
     (tree / "val" / "a cat" / "0.png").write_bytes((tree / "val" / "a cat" / "1.png").read_bytes()[:-400])
-    found = sum(len(labels) for _, labels in loaded(tree).test_batches(4))
-    assert found == 5
+    count = sum(len(labels) for _, labels in loaded(tree).test_batches(4))
+    assert count == 5
 
 
 def test_a_batch_without_images_stops_the_run(tree):
@@ -122,9 +122,9 @@ def test_views_are_the_same_from_any_number_of_workers_and_after_a_resume(tree):
     for workers in (1, 2):
         data = loaded(tree, workers=workers, **options)
         for start in (0, 1):  # a resume gives a shorter list; the workers are those of before
-            found = list(data.stream(batches[start:], 3, 3, 2))
-            assert len(found) == 3 - start
-            for (views, labels), (wanted, wanted_labels) in zip(found, expected[start:], strict=True):
+            streamed = list(data.stream(batches[start:], 3, 3, 2))
+            assert len(streamed) == 3 - start
+            for (views, labels), (wanted, wanted_labels) in zip(streamed, expected[start:], strict=True):
                 assert torch.equal(labels, wanted_labels)
                 assert all(torch.equal(a, b) for a, b in zip(views, wanted, strict=True))
         pids = [worker.pid for worker in data._loader._iterator._workers]
@@ -139,7 +139,7 @@ def test_an_abandoned_stream_does_not_spoil_the_next(tree):
     data = loaded(tree, workers=2)
     batches = [np.arange(i, i + 3) for i in range(0, 12, 3)]
     next(data.stream(batches, 1, 0, 0))
-    labels = torch.cat([found for _, found in data.stream(batches, 1, 0, 1)])
+    labels = torch.cat([label for _, label in data.stream(batches, 1, 0, 1)])
     assert labels.tolist() == data.labels["train"].tolist()
 
 
@@ -151,12 +151,14 @@ def test_test_images_are_torchvisions_resize_and_centre_crop(tmp_path):
         picture(i, size).save(tmp_path / "train" / "c" / f"{i}.png")
         picture(i, size).save(tmp_path / "val" / "c" / f"{i}.png")
     data = loaded(tmp_path, size=224)
-    theirs = v2.Compose([v2.Resize(256), v2.CenterCrop(224), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
+    transform = v2.Compose(
+        [v2.Resize(256), v2.CenterCrop(224), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+    )
     normal = v2.Normalize(data.mean, data.std)
     (images, _), *rest = list(data.test_batches(10))
     assert not rest and images.shape == (4, 3, 224, 224)
     for i, image in enumerate(images):
-        wanted = normal(theirs(data.original(i, "test")))
+        wanted = normal(transform(data.original(i, "test")))
         assert (image - wanted).abs().max() < 3 / 255 / 0.22  # Pillow rounds differently, by a grey level or two
 
 
@@ -265,11 +267,11 @@ def test_training_on_real_photographs_and_looking_at_them(tmp_path, capsys):
     cut.write_bytes(copied.read_bytes()[:2000])
     sheet = tmp_path / "sheet.png"
     main(["data", "inspect", str(root), "--views", "4", "--images", "6", "--sheet", str(sheet), "--json"])
-    found = json.loads(capsys.readouterr().out)
-    assert found["per_class"]["train"] == {"china": 26, "flower": 25}
-    assert list(found["bad"]) == [str(cut)] and "truncated" in found["bad"][str(cut)]
-    (where,) = found["duplicates"]["between_splits"]
-    assert where == {"train": [str(copied)], "test": [str(root / "val" / "flower" / "copy.JPG")]}
+    contents = json.loads(capsys.readouterr().out)
+    assert contents["per_class"]["train"] == {"china": 26, "flower": 25}
+    assert list(contents["bad"]) == [str(cut)] and "truncated" in contents["bad"][str(cut)]
+    (copies,) = contents["duplicates"]["between_splits"]
+    assert copies == {"train": [str(copied)], "test": [str(root / "val" / "flower" / "copy.JPG")]}
     assert Image.open(sheet).size == (5 * 100 + 4, 6 * 116 + 4)
     main(["data", "inspect", str(root), "--sheet", str(sheet)])
     text = capsys.readouterr().out

@@ -32,17 +32,17 @@ def test_kinds_of_images_become_the_same_rgb(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # the camera was turned: 90 degrees clockwise to set it right
     saved["turned.jpg"] = (image.rotate(90, expand=True), {"quality": 95, "subsampling": 0, "exif": exif})
-    for name, (made, options) in saved.items():
-        made.save(tmp_path / name, **options)
-        found = decode_image(tmp_path / name)
-        assert found.mode == "RGB" and found.size == (40, 30), name
+    for name, (source, options) in saved.items():
+        source.save(tmp_path / name, **options)
+        decoded = decode_image(tmp_path / name)
+        assert decoded.mode == "RGB" and decoded.size == (40, 30), name
         expected = np.repeat(grey[..., None], 3, 2).astype(int) if "grey" in name else pixels
         if name == "one.png":
             expected = np.where(grey > 99, 255, 0)[..., None]
         close = {"a.png": 0, "a.webp": 0, "alpha.png": 0, "grey.png": 0, "grey16.png": 0, "one.png": 0}.get(
             name, 12
         )
-        assert np.abs(np.asarray(found).astype(int) - expected).mean() <= close, name
+        assert np.abs(np.asarray(decoded).astype(int) - expected).mean() <= close, name
 
 
 def test_pixels_of_unknown_range_are_refused_not_black(tmp_path):

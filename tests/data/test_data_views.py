@@ -9,6 +9,7 @@ from scipy import stats
 
 from coterie.compat import import_torchvision
 from coterie.data.augment import Augment, resized_crop
+from coterie.data.batch import BatchRequest
 from coterie.data.digits import digits
 from coterie.data.in_memory import InMemory, Joined, halved
 from coterie.data.rng import draws
@@ -105,6 +106,17 @@ def test_a_view_is_a_function_of_seed_epoch_image_and_place(small):
     assert torch.equal(streamed[1][0][2], whole[2][10:15])
 
 
+def test_the_device_gets_each_image_once_in_uint8_and_cuts_its_views(small):
+    request = BatchRequest("train", np.array([5, 0, 59, 5]), 3, seed=7, epoch=2)
+    batch = small.load_batch(request)
+    assert batch.pixels.dtype == torch.uint8 and batch.pixels.shape == (1, 4, 3, 12, 12)
+    assert batch.crops.places.shape == (3, 3, 4) and batch.crops.cut(batch.pixels[0]).shape == (3, 4, 3, 12, 12)
+    changed = Small(augment=["crop", "flip", "erase"])  # one view after another: on the host
+    changed.load()
+    batch = changed.load_batch(request)
+    assert batch.crops is None and batch.pixels.dtype == torch.uint8 and batch.pixels.shape == (3, 4, 3, 12, 12)
+
+
 def test_digits_are_never_flipped():
     data = digits()
     data.load()
@@ -155,10 +167,10 @@ def test_torchvision_augmentations_are_drawn_per_view_and_leave_training_randomn
 
 def test_erasing_is_torchvisions_with_the_mean_colour():
     view = torch.full((3, 16, 16), 7, dtype=torch.uint8)
-    made = Augment(["erase"], (0.5, 0.4, 0.3))(view, draw=0.25)
+    erased = Augment(["erase"], (0.5, 0.4, 0.3))(view, draw=0.25)
     v2 = import_torchvision("torchvision.transforms.v2")
     torch.manual_seed(int(0.25 * 2**53))
-    assert torch.equal(made, v2.RandomErasing(value=[128.0, 102.0, 76.0])(view))
+    assert torch.equal(erased, v2.RandomErasing(value=[128.0, 102.0, 76.0])(view))
 
 
 def test_resized_crop_has_torchvisions_distribution():

@@ -89,7 +89,7 @@ def _shape(name: str) -> tuple[int, int, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMATS)
-@pytest.mark.parametrize("name", [*models.available(), *TIMM])
+@pytest.mark.parametrize("name", [*models.networks(), *TIMM])
 def test_every_network_makes_the_round_trip(name: str, kind: str, tmp_path: Path) -> None:
     shape = _shape(name)
     network = lived_in(models.factory(name, 7, 3)())
@@ -107,7 +107,7 @@ def test_every_network_makes_the_round_trip(name: str, kind: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *((name, "safetensors") for name in [*models.available(), *TIMM]),
+        *((name, "safetensors") for name in [*models.networks(), *TIMM]),
         *product(("vgg16", "densenet40_12", TIMM[0]), ("onnx", "pt2")),
     ],
 )

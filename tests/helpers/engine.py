@@ -45,8 +45,8 @@ class Plain(nn.Module):
 
 def add_plain(patch: pytest.MonkeyPatch) -> None:
     """`plain` becomes a model's name; what is slow to import is imported, so that forked processes have it."""
-    ours = models.available()
-    patch.setattr(models, "available", lambda: {**ours, "plain": Plain})
+    ours = models.networks()
+    patch.setattr(models, "networks", lambda: {**ours, "plain": Plain})
     made = recipe()
     made.build_optimizer(made.build())
 

@@ -143,11 +143,11 @@ def test_views_reach_a_gpu_through_pinned_memory(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: pinned.append(self.data_ptr()) or self)
     monkeypatch.setattr(torch.Tensor, "to", to)
     next(data.stream([np.arange(4)], 2, 0, 0, "cuda"))
-    assert len(pinned) == 2 and sent == [
+    assert len(pinned) == 3 and sent == [
         (place, "cuda", True) for place in pinned
-    ]  # all views at once, and labels
+    ]  # the images, where to cut all their views, and labels
     next(data.stream([np.arange(4)], 2, 0, 0, "cpu"))
-    assert len(pinned) == 2 and [device for _, device, _ in sent[2:]] == ["cpu"] * 2
+    assert len(pinned) == 3 and [device for _, device, _ in sent[3:]] == ["cpu"] * 3
 
 
 def test_normalising_a_batch_sends_no_numbers_to_the_device() -> None:

@@ -31,7 +31,7 @@ def trained(method: Method) -> int:
 
 
 def made(method: str, model: str, classes: int) -> Method:
-    make = models.available()[model]
+    make = models.networks()[model]
     net = PeerNet(lambda: make(num_classes=classes), 3, "stage3", torch.zeros(2, 3, 32, 32))
     found: Method = getattr(coterie, method)(net)
     return found

@@ -54,8 +54,8 @@ def test_small_stem_is_refused_where_there_is_none_to_change() -> None:
 
 
 def test_own_model_from_a_file_and_from_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = models.factory(f"{EXAMPLE}:make_model", 4, 1)()
-    assert made(torch.randn(2, 1, 16, 16)).shape == (2, 4)
+    network = models.factory(f"{EXAMPLE}:make_model", 4, 1)()
+    assert network(torch.randn(2, 1, 16, 16)).shape == (2, 4)
     monkeypatch.chdir(EXAMPLE.parents[1])
     again = models.factory("tests.helpers.common:TinyNet", 4, 1)()  # takes neither name: its own defaults
     assert again.head.out_features == 5

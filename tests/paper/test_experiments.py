@@ -15,7 +15,7 @@ from coterie.errors import InputError
 from coterie.experiments.estimate import Speed, clock, seconds, wall_clock
 from coterie.experiments.job import Job, cost, distinct, shard
 from coterie.metrics.seeds import paired
-from coterie.models import available
+from coterie.models import networks
 from coterie.paper.numbers import FIG5, NUMBERS, PARAMETERS, TABLE1, TABLE2, TABLE3, TABLE4
 from coterie.paper.protocols import EXPERIMENTS, MINI, PAPER, PROTOCOLS
 from coterie.paper.reproduce import Reproduction
@@ -105,7 +105,7 @@ def test_the_protocol_is_the_papers_to_the_letter() -> None:
         ramped = options["method"] in ("CL", "ONE", "FFL", "OKDDip", "PCL")
         assert weight == (0.1 if imagenet and ramped else 1.0)
         assert len(cell.jobs) == 3 and "data.limit" not in options
-    assert available()["resnet18"]().default_cut == "layer3"  # the last two stages per peer
+    assert networks()["resnet18"]().default_cut == "layer3"  # the last two stages per peer
 
 
 def test_mini_is_the_same_science_smaller() -> None:
@@ -284,7 +284,7 @@ def test_every_cell_is_a_recipe(name: str, tmp_path: Path) -> None:
     if name == "paper":  # what differs from mini: ImageNet's options, and the networks' names
         found = [cell for cell in cells("table1", PAPER, 1) if "ImageNet" in cell.setting.title]
         models = {setting.options["model"] for settings in PAPER.settings.values() for setting in settings}
-        assert models <= available().keys()
+        assert models <= networks().keys()
     else:
         found = [cell for experiment in EXPERIMENTS for cell in cells(experiment, PROTOCOLS[name], 1)]
     jobs = distinct(job for cell in found for job in cell.jobs)

@@ -10,6 +10,7 @@ import pkgutil
 from pathlib import Path
 from typing import Any
 
+from ..compat import import_torchvision
 from ..errors import InputError, unknown
 from .base import Data
 
@@ -35,7 +36,7 @@ def find_data_set(name: str) -> tuple[type[Data], dict[str, Any]]:
         raise unknown("data set or folder", name, sets)
     module, _, last = name.rpartition(".")
     try:
-        cls = getattr(importlib.import_module(module), last)
+        cls = getattr(import_torchvision(module), last)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{name} is no folder and cannot be imported: {error}.") from None
     return (cls, {}) if isinstance(cls, type) and issubclass(cls, Data) else (sets["dataset"], {"source": name})

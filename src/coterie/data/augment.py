@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -28,37 +29,28 @@ class Augment:
             raise InputError(f"`augment` names one thing twice: {', '.join(names)}.")
         self.names, self.mean = list(names), list(mean)
         self.crops, self.flips = "crop" in names, "flip" in names
-        self._operations: list[Operation] | None = None
 
     def __call__(self, view: Tensor, draw: float) -> Tensor:
         """Change a view (C, H, W) in uint8 as `draw`, a number in [0, 1), says."""
-        operations = self.prepare()
-        if operations:
+        if operations := self.operations():
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(int(draw * 2**53))
                 for operation in operations:
                     view = operation(view)
         return view
 
-    def each(self, views: NDArray[np.uint8], draws: NDArray[np.float64]) -> NDArray[np.uint8]:
+    def each(self, views: Tensor, draws: NDArray[np.float64]) -> Tensor:
         """Change many views (..., C, H, W), each by a draw of its own."""
-        if not self.prepare():
-            return views
-        flat = views.reshape(-1, *views.shape[-3:])
-        changed = [self(torch.from_numpy(v), d).numpy() for v, d in zip(flat, draws.ravel(), strict=True)]
-        return np.stack(changed).reshape(views.shape)
+        changed = [self(view, draw) for view, draw in zip(views.flatten(0, -4), draws.ravel(), strict=True)]
+        return torch.stack(changed).view(views.shape)
 
-    def prepare(self) -> list[Operation]:
-        """Return the operations beyond crop and flip, made when they are first needed."""
-        if self._operations is None:
-            self._operations = [_make(name, self.mean) for name in self.names if name not in ("crop", "flip")]
-        return self._operations
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "_operations": None}
+    def operations(self) -> list[Operation]:
+        """Return the operations beyond crop and flip."""
+        return [_operation(name, tuple(self.mean)) for name in self.names if name not in ("crop", "flip")]
 
 
-def _make(name: str, mean: list[float]) -> Operation:
+@cache
+def _operation(name: str, mean: tuple[float, ...]) -> Operation:
     v2 = import_torchvision("torchvision.transforms.v2")
     if name == "erase":
         # The mean colour, which is 0 after normalisation: what Zhong et al. erase with in practice.

@@ -85,7 +85,7 @@ class Data(ABC):
 
     @abstractmethod
     def load_batch(self, request: BatchRequest) -> LoadedBatch:
-        """Return the requested images, or augmented views of them, as they are before normalisation."""
+        """Return the requested images or views in uint8, or images and where to crop them on the device."""
 
     def load_batches(self, requests: list[BatchRequest]) -> Iterator[LoadedBatch]:
         """Return one batch after another; a set that is slow to read reads ahead."""
@@ -111,8 +111,7 @@ class Data(ABC):
 
     def views(self, images: Indices, count: int, seed: int, epoch: int) -> tuple[list[Tensor], Tensor]:
         """Return `count` independently augmented views of these training images, and their labels."""
-        pixels, labels = self._to_device(self.load_batch(BatchRequest("train", images, count, seed, epoch)))
-        return list(pixels), labels
+        return self._to_device(self.load_batch(BatchRequest("train", images, count, seed, epoch)))
 
     def stream(
         self, batches: Iterable[Indices], count: int, seed: int, epoch: int, device: torch.device | str = "cpu"
@@ -120,8 +119,7 @@ class Data(ABC):
         """Yield the `views` of one batch after another on the device."""
         requests = [BatchRequest("train", images, count, seed, epoch) for images in batches]
         for batch in self.load_batches(requests):
-            pixels, labels = self._to_device(batch, device)
-            yield list(pixels), labels
+            yield self._to_device(batch, device)
 
     def test_batches(
         self,
@@ -135,15 +133,17 @@ class Data(ABC):
         size = min(size, self.largest_batch or size)
         requests = [BatchRequest(split, images[start : start + size]) for start in range(0, len(images), size)]
         for batch in self.load_batches(requests):
-            pixels, labels = self._to_device(batch, device)
+            (pixels,), labels = self._to_device(batch, device)
             if len(labels):
-                yield pixels[0], labels
+                yield pixels, labels
 
-    def _to_device(self, batch: LoadedBatch, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
+    def _to_device(self, batch: LoadedBatch, device: torch.device | str = "cpu") -> tuple[list[Tensor], Tensor]:
         pixels = to_device(batch.pixels, device)  # in uint8, a quarter of the bytes
+        if batch.crops is not None:
+            pixels = batch.crops.to(device).cut(pixels[0])
         if pixels.dtype == torch.uint8:
             pixels = normalise(pixels, self.mean, self.std)
-        return pixels, to_device(batch.labels, device)
+        return list(pixels), to_device(batch.labels, device)
 
     @property
     def title(self) -> str:

@@ -1,9 +1,9 @@
-"""A batch on its way: requested by image numbers, loaded as uint8 pixels, normalised on the device that trains."""
+"""A batch on its way: requested by image numbers, loaded as uint8 pixels; cropped and normalised on the device."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal
 
@@ -27,19 +27,49 @@ class BatchRequest:
 
 
 @dataclass
+class Crops:
+    """The views of a batch: where each is cut out of its image, inside a black border of `padding` pixels.
+
+    `places` (3, views, images) holds the top row, the left column, and 1 for a view that is flipped.
+    """
+
+    places: Tensor
+    padding: int
+
+    def to(self, device: torch.device | str) -> Crops:
+        return Crops(to_device(self.places, device), self.padding)
+
+    def cut(self, images: Tensor) -> Tensor:
+        """Return the views (views, images, C, H, W) of images (images, C, H, W) on the same device."""
+        count, channels, height, width = images.shape
+        top, left, flipped = self.places.unsqueeze(-1)
+        row, column = (torch.arange(side, device=images.device) for side in (height, width))
+        columns = left + torch.where(flipped.bool(), width - 1 - column, column)
+        # Of every pixel of every view in its padded image, row after row: one gather cuts them all.
+        positions = (top + row).unsqueeze(-1) * (width + 2 * self.padding) + columns.unsqueeze(-2)
+        positions = positions.flatten(2).unsqueeze(2).expand(-1, -1, channels, -1)
+        # Black before normalisation, as torchvision's RandomCrop pads.
+        padded = torch.nn.functional.pad(images, (self.padding,) * 4).flatten(2)
+        views = padded.expand(len(positions), -1, -1, -1).gather(3, positions)
+        return views.view(len(views), count, channels, height, width)
+
+
+@dataclass
 class LoadedBatch:
     """Pixels (views, images, C, H, W), the labels, and the images that could not be read, each with the reason.
 
-    Pixels are uint8, a quarter of the bytes; those of a `Dataset` that makes its own views are floats.
+    Pixels are uint8, a quarter of the bytes; those of a `Dataset` that makes its own views are floats. With
+    `crops` they are whole images (1, images, C, H, W), from which the device cuts the views.
     """
 
     pixels: Tensor
     labels: Tensor
     unreadable: dict[str, str] = field(default_factory=dict)
+    crops: Crops | None = None
 
     def pin_memory(self) -> LoadedBatch:
         """Pin the tensors, as a `DataLoader` asks for."""
-        return LoadedBatch(self.pixels.pin_memory(), self.labels.pin_memory(), self.unreadable)
+        return replace(self, pixels=self.pixels.pin_memory(), labels=self.labels.pin_memory())
 
 
 def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:

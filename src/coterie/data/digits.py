@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .in_memory import InMemory, Pixels
-from .sampler import Indices
+from .in_memory import InMemory, Stored
 
 __all__ = ["digits"]
 
@@ -19,7 +18,7 @@ class digits(InMemory):
     padding, augments = 1, ("crop",)
     mean, std = (0.3056,), (0.3754,)
 
-    def read(self) -> tuple[Pixels, Indices, Pixels, Indices]:
+    def read(self) -> Stored:
         from sklearn.datasets import load_digits
 
         bunch = load_digits()

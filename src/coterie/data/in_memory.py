@@ -1,10 +1,10 @@
-"""Small images in memory: the whole set in uint8, all views of a batch by one indexing operation."""
+"""Small images in memory: the whole set in uint8, the views of a batch cut out on the device."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from .base import Data
-from .batch import BatchRequest, LoadedBatch, SplitName
+from .batch import BatchRequest, Crops, LoadedBatch, SplitName
+from .images import to_image
 from .rng import draws
 from .sampler import Indices
 
 Pixels = NDArray[np.uint8]
+Stored: TypeAlias = "tuple[Pixels | Joined, Indices, Pixels | Joined, Indices]"
+"""Training pixels (N, C, H, W) in uint8 and labels in int64, then the test set's."""
 
 
 class InMemory(Data):
@@ -32,8 +35,8 @@ class InMemory(Data):
     """Whether every 2x2 pixels are averaged to one."""
 
     @abstractmethod
-    def read(self) -> tuple[Pixels | Joined, Indices, Pixels | Joined, Indices]:
-        """Return training pixels (N, C, H, W) in uint8 and labels in int64, then the test set's."""
+    def read(self) -> Stored:
+        """Return the pixels and labels of both splits."""
 
     def load(self) -> None:
         pixels, labels, test_pixels, test_labels = self.read()
@@ -45,28 +48,22 @@ class InMemory(Data):
         self.shape = (channels, height, width)
 
     def load_batch(self, request: BatchRequest) -> LoadedBatch:
-        stored = self._pixels(request.split, request.images)
-        pixels = stored[None] if request.count is None else self._views(stored, request, request.count)
-        return LoadedBatch(torch.from_numpy(pixels), torch.from_numpy(self.labels[request.split][request.images]))
-
-    def _views(self, stored: Pixels, request: BatchRequest, count: int) -> Pixels:
-        _, height, width = self.shape
-        random = draws(request.seed, request.epoch, request.images, count, 4)  # (views, images, 4)
-        p = self.padding if self.augment.crops else 0
-        # Black before normalisation, as torchvision's RandomCrop pads.
-        padded = np.pad(stored, ((0, 0), (0, 0), (p, p), (p, p)))
-        flip = (random[..., 2] < 0.5).astype(np.int64) * self.augment.flips
-        top, left = np.moveaxis((random[..., :2] * (2 * p + 1)).astype(np.int64), -1, 0)
-        left = np.where(flip, 2 * p - left, left)  # the crop's place in the mirrored image
-        # Every crop of every image and of its mirror image, without a copy; one indexing takes those drawn.
-        mirrored = np.stack([padded, padded[..., ::-1]])
-        crops = np.lib.stride_tricks.sliding_window_view(mirrored, (height, width), axis=(3, 4))
-        views = crops.transpose(0, 1, 3, 4, 2, 5, 6)[flip, np.arange(len(stored)), top, left]
-        return self.augment.each(views, random[..., 3])
+        pixels = torch.from_numpy(self._pixels(request.split, request.images))
+        labels = torch.from_numpy(self.labels[request.split][request.images])
+        if request.count is None:
+            return LoadedBatch(pixels[None], labels)
+        top, left, flip, change = np.moveaxis(
+            draws(request.seed, request.epoch, request.images, request.count, 4), -1, 0
+        )
+        padding = self.padding if self.augment.crops else 0
+        places = [top * (2 * padding + 1), left * (2 * padding + 1), (flip < 0.5) & self.augment.flips]
+        crops = Crops(torch.from_numpy(np.stack(places).astype(np.int64)), padding)
+        if self.augment.operations():  # many small operations on one view at a time: not for a GPU
+            return LoadedBatch(self.augment.each(crops.cut(pixels), change), labels)
+        return LoadedBatch(pixels[None], labels, crops=crops)
 
     def original(self, image: int, split: SplitName = "train") -> Image.Image:
-        pixels = self._pixels(split, np.array([image]))[0]
-        return Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+        return to_image(self._pixels(split, np.array([image]))[0])
 
     def preprocessing(self) -> dict[str, Any]:
         return {**super().preprocessing(), "filter": "box" if self.halves else "bilinear"}

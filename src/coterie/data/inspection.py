@@ -16,7 +16,7 @@ from torch import Tensor
 from ..errors import InputError
 from .base import Data
 from .batch import SplitName
-from .images import Unreadable
+from .images import Unreadable, to_image
 from .mix import Mix
 
 CELL, GAP, LABEL = 96, 4, 16
@@ -117,13 +117,12 @@ def _mix_batches(
 
 def to_picture(view: Tensor, data: Data) -> Image.Image:
     """Undo the normalisation of a view, or stretch it to the full range where that is unknown."""
-    values = view.numpy().transpose(1, 2, 0)
-    if len(data.mean) == values.shape[2]:
-        values = values * np.array(data.std) + np.array(data.mean)
+    values = view.numpy()
+    if len(data.mean) == len(values):
+        values = values * np.reshape(data.std, (-1, 1, 1)) + np.reshape(data.mean, (-1, 1, 1))
     else:
         values = (values - values.min()) / max(float(np.ptp(values)), 1e-6)
-    pixels = (values * 255).round().clip(0, 255).astype(np.uint8)
-    return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels[..., :3])
+    return to_image((values * 255).round().clip(0, 255).astype(np.uint8))
 
 
 def _fitted(picture: Image.Image) -> Image.Image:

@@ -13,6 +13,7 @@ from ..errors import InputError
 from .batch import to_device
 from .targets import checked_targets, probabilities
 
+_Views = list[Tensor]
 STREAM = 0x4D4958
 """Tells the draws of mixing from others with the same seed and step."""
 
@@ -20,8 +21,7 @@ STREAM = 0x4D4958
 class Mix(ABC):
     """Combine each image with a partner: one permutation, one lambda and one box for a whole step.
 
-    They are the same for all views, so that peers and mean teachers, which are compared with each other, answer
-    the same question.
+    They are the same for all views: peers and mean teachers, which are compared with each other, see the same mix.
 
     Args:
         alpha: the parameter of Beta(alpha, alpha), from which lambda, the share of the image itself, is drawn.
@@ -63,20 +63,18 @@ class Mix(ABC):
         random = np.random.default_rng((int(torch.randint(2**62, ())),) if seed is None else (*seed, STREAM))
         # Drawn in any case and in this order: parts of a batch that are computed one by one agree.
         mixes = random.random() < self.probability and progress < self.until - 1e-9
-        lam, centre = random.beta(self.alpha, self.alpha), random.random(2)
+        lam, centre = random.beta(self.alpha, self.alpha), random.random(2).tolist()
         if not mixes:
             return views, targets
         partners = to_device(torch.from_numpy(random.permutation(len(views[0]))), views[0].device)
-        mixed, lam = self.mix(views, partners, lam, (centre[0], centre[1]))
+        mixed, lam = self.mix(views, partners, lam, centre)
         if targets.dim() == 1 and num_classes is None:
             num_classes = int(targets.max()) + 1
         y = probabilities(targets, num_classes or targets.shape[-1])
         return mixed, lam * y + (1 - lam) * y[partners.to(y.device)]
 
     @abstractmethod
-    def mix(
-        self, views: list[Tensor], partners: Tensor, lam: float, centre: tuple[float, float]
-    ) -> tuple[list[Tensor], float]:
+    def mix(self, views: _Views, partners: Tensor, lam: float, centre: Sequence[float]) -> tuple[_Views, float]:
         """Return the mixed views and the share of the image itself that was reached."""
 
 
@@ -86,18 +84,14 @@ class MixUp(Mix):
     def __init__(self, alpha: float = 0.4, probability: float = 0.5, until: float = 1.0) -> None:
         super().__init__(alpha, probability, until)
 
-    def mix(
-        self, views: list[Tensor], partners: Tensor, lam: float, centre: tuple[float, float]
-    ) -> tuple[list[Tensor], float]:
+    def mix(self, views: _Views, partners: Tensor, lam: float, centre: Sequence[float]) -> tuple[_Views, float]:
         return [lam * view + (1 - lam) * view[partners] for view in views], lam
 
 
 class CutMix(Mix):
     """Put a box of its partner into each image, of 1 - lambda of its area (Yun et al., ICCV 2019)."""
 
-    def mix(
-        self, views: list[Tensor], partners: Tensor, lam: float, centre: tuple[float, float]
-    ) -> tuple[list[Tensor], float]:
+    def mix(self, views: _Views, partners: Tensor, lam: float, centre: Sequence[float]) -> tuple[_Views, float]:
         height, width = views[0].shape[-2:]
         (top, bottom), (left, right) = (
             clipped_side(size, place, lam) for size, place in zip((height, width), centre, strict=True)

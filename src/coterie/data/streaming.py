@@ -18,14 +18,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ..errors import InputError, warn
-from ..signals import ASKED
+from ..signals import STOP_SIGNALS
 from .base import Data
 from .batch import BatchRequest, LoadedBatch, SplitName
 from .images import Unreadable
 from .rng import draws
 
-NUMBERS = 24
-"""Draws for each view: 22 for a resized crop, one for the flip, one for what comes after."""
+DRAWS_PER_VIEW = 24
+"""22 for a resized crop, one for the flip, one for what comes after."""
 
 
 class Streamed(Data):
@@ -43,7 +43,8 @@ class Streamed(Data):
         if workers is not None and workers < 0:
             raise InputError(f"`workers` must be at least 0, not {workers}.")
         self.strict = strict
-        self.workers = min(8, max(1, cores() // _local_world_size())) if workers is None else workers
+        processes = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)  # of torchrun, on this machine
+        self.workers = min(8, max(1, cores() // processes)) if workers is None else workers
         self._requests: list[BatchRequest] = []
         self._loader: DataLoader[Any] | None = None
         self._warned: set[str] = set()
@@ -81,7 +82,7 @@ class Streamed(Data):
             yield self._checked(batch, request)
 
     def _start_workers(self) -> DataLoader[Any]:
-        self.augment.prepare()  # here, once, rather than in every worker
+        self.augment.operations()  # made here, once, rather than in every worker
         loader: DataLoader[Any] = DataLoader(
             RequestDataset(copy.copy(self)),  # without the loader: a circle of references would stop slowly
             batch_size=None,  # a request is a batch already
@@ -100,7 +101,7 @@ class Streamed(Data):
         """Read a batch in this process, perhaps a worker; images that cannot be read are left out and listed."""
         random = None
         if request.count is not None:
-            random = draws(request.seed, request.epoch, request.images, request.count, NUMBERS)
+            random = draws(request.seed, request.epoch, request.images, request.count, DRAWS_PER_VIEW)
         views: list[Tensor] = []  # (views, C, H, W) of each image
         readable, unreadable = [], {}
         for i, image in enumerate(request.images.tolist()):
@@ -170,14 +171,8 @@ def _ignore_first_signal(worker: int) -> None:
     def listen(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-    for number in ASKED:
+    for number in STOP_SIGNALS:
         signal.signal(number, listen)
-
-
-def _local_world_size() -> int:
-    """Return how many processes torchrun has started on this machine."""
-    value = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return max(1, int(value)) if value.isdecimal() else 1
 
 
 def cores() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from ..compat import import_torchvision
 from ..errors import InputError, warn
 from .base import Data
 from .batch import SplitName
-from .images import Unreadable, rgb
+from .images import Unreadable, rgb, to_image
 from .rng import seed_all
 from .sampler import Indices
 from .streaming import Streamed
@@ -30,12 +30,20 @@ else:  # what an option may name; a recipe puts a Dataset into our `dataset`
     AnyData = Data | Dataset
 
 
+class Item(NamedTuple):
+    """What the set gave as an image, and where it stands there."""
+
+    image: Any
+    split: SplitName
+    position: int
+
+
 class dataset(Streamed):
     """A class of yours or of torchvision's, made twice: with `train=True` and `train=False`, or else with
     `split="train"` and `split="test"` (or "val").
 
     Its items are `(image, label)`. A PIL image or uint8 pixels become m views by padded crop and flip; a float
-    tensor is a view that the set made itself, so that an item is asked for m times. `--data package.MySet
+    tensor is a view that the set made itself, so that an item is read m times. `--data package.MySet
     --data.option 1` is short for `--data dataset --data.source package.MySet --data.options.option 1`.
 
     Args:
@@ -74,27 +82,27 @@ class dataset(Streamed):
         self.classes = [str(name) for name in (range(last + 1) if names is None or not len(names) else names)]
         self.set_splits(labels, test_labels)
         self._sets = {"train": train, "val": train, "test": test}
-        image, position = self._first_image()
-        self.makes_views = _is_float(image)
+        first = self._first_image()
+        self.makes_views = _is_float(first.image)
         held = len(self.labels["val"])
-        if self.makes_views and held and not torch.equal(self._item(*position, 0), self._item(*position, 1)):
+        if self.makes_views and held and not torch.equal(self._own_view(first, 0), self._own_view(first, 1)):
             warn(
                 f"The {held} held-out images of {self.source} are augmented as its training images are, for "
                 "it makes its own views: errors of held-out images are too high."
             )
-        self.shape = tuple(_pixels(image).shape)  # type: ignore[assignment]
+        self.shape = tuple(_pixels(first.image).shape)  # type: ignore[assignment]
         channels = self.shape[0]
         self.mean, self.std = (tuple(v) * (channels if len(v) == 1 else 1) for v in (self.mean, self.std))
         if len(self.mean) != channels or len(self.std) != channels:
             raise InputError(f"{self.source} has {channels} channels: give as many values of `mean` and `std`.")
 
-    def _first_image(self) -> tuple[Any, tuple[SplitName, int]]:
+    def _first_image(self) -> Item:
         """Return the first training item that is an image."""
         reasons = []
         for image in range(min(100, self.train_size)):  # reading may be slow
             try:
                 item = self.fetch("train", image)
-                _pixels(item[0])
+                _pixels(item.image)
                 return item
             except Unreadable as error:
                 reasons.append(str(error))
@@ -103,11 +111,11 @@ class dataset(Streamed):
             "PIL's, uint8 pixels or a float tensor (C, H, W)."
         )
 
-    def fetch(self, split: SplitName, image: int) -> tuple[Any, tuple[SplitName, int]]:
+    def fetch(self, split: SplitName, image: int) -> Item:
         position = int(self.positions[split][image])
         try:
             with seed_all(position):  # it may draw, and must not draw from the training's generators
-                return self._sets[split][position][0], (split, position)
+                return Item(self._sets[split][position][0], split, position)
         except Exception as error:  # of the user's code
             raise Unreadable(f"{type(error).__name__}: {error}"[:200]) from None
 
@@ -119,31 +127,30 @@ class dataset(Streamed):
         return f"{self.source} {split} [{self.positions[split][image]}]"
 
     def original(self, image: int, split: SplitName = "train") -> Image.Image:
-        pixels = _pixels(self.fetch(split, image)[0])
+        pixels = _pixels(self.fetch(split, image).image)
         if pixels.dtype != torch.uint8:
             pixels = (255 * (pixels - pixels.min()) / (pixels.max() - pixels.min()).clamp_min(1e-6)).byte()
-        array = pixels.permute(1, 2, 0).numpy()
-        return Image.fromarray(array[..., 0] if array.shape[2] == 1 else array[..., :3])
+        return to_image(pixels.numpy())
 
-    def view(self, image: tuple[Any, tuple[SplitName, int]], numbers: NDArray[np.float64]) -> Tensor:
-        if not _is_float(image[0]):
-            return super().view(image, numbers)
-        return self._checked_shape(self._item(*image[1], int(numbers[23] * 2**53)))
+    def view(self, item: Item, numbers: NDArray[np.float64]) -> Tensor:
+        if not _is_float(item.image):
+            return super().view(item, numbers)
+        return self._checked_shape(self._own_view(item, int(numbers[23] * 2**53)))
 
-    def crop(self, image: tuple[Any, tuple[SplitName, int]], numbers: list[float]) -> Tensor:
+    def crop(self, item: Item, numbers: list[float]) -> Tensor:
         _, height, width = self.shape
         p = max(1, height // 8)
         top, left = (int(n * (2 * p + 1)) for n in numbers[20:22])
-        padded = torch.nn.functional.pad(self.plain(image), (p, p, p, p))
+        padded = torch.nn.functional.pad(self.plain(item), (p, p, p, p))
         return padded[:, top : top + height, left : left + width]
 
-    def plain(self, image: tuple[Any, tuple[SplitName, int]]) -> Tensor:
-        return self._checked_shape(_pixels(image[0]))
+    def plain(self, item: Item) -> Tensor:
+        return self._checked_shape(_pixels(item.image))
 
-    def _item(self, split: SplitName, position: int, seed: int) -> Tensor:
+    def _own_view(self, item: Item, seed: int) -> Tensor:
         """Return a view that the set makes itself, from this seed."""
         with seed_all(seed):
-            return _pixels(self._sets[split][position][0])
+            return _pixels(self._sets[item.split][item.position][0])
 
     def _checked_shape(self, pixels: Tensor) -> Tensor:
         if tuple(pixels.shape) != self.shape:

@@ -13,21 +13,21 @@ from typing import Any
 from torch import nn
 
 from ..errors import InputError, reason, unknown
-from . import external as named
+from .external import call_factory, from_timm, from_torchvision, import_factory
 
-STARTING = {"timm": ("pretrained", "checkpoint_path"), "torchvision": ("pretrained", "weights")}
-"""Options that fetch or read starting weights; of other networks, `pretrained`."""
+PRETRAINED_OPTIONS = {"timm": ("pretrained", "checkpoint_path"), "torchvision": ("pretrained", "weights")}
+"""Options that load initial weights; of other networks, `pretrained`."""
 
 FORMS = "timm:NAME, torchvision:NAME, package.module:factory, file.py:factory"
 
 
-def available() -> dict[str, Callable[..., nn.Module]]:
+def networks() -> dict[str, Callable[..., nn.Module]]:
     """Return our own networks by name; a new file in this folder needs no registration."""
-    networks: dict[str, Callable[..., nn.Module]] = {}
+    factories: dict[str, Callable[..., nn.Module]] = {}
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
-        networks |= {name: getattr(module, name) for name in getattr(module, "__all__", ())}
-    return networks
+        factories |= {name: getattr(module, name) for name in getattr(module, "__all__", ())}
+    return factories
 
 
 def factory(
@@ -38,25 +38,25 @@ def factory(
     size: tuple[int, int] | None = None,
     fresh: bool = True,
 ) -> Callable[[], nn.Module]:
-    """Return a function without arguments that makes a network for these classes, channels and image size.
+    """Return a function that builds a network for these classes, channels and image size.
 
     `model` is a name, or a function or class of the user's, which gets those of them that it takes. Without
-    `fresh` no starting weights are asked for: those that follow replace them anyway, or none matter.
+    `fresh` no pretrained weights are loaded: others replace them afterwards, or weights do not matter.
     """
     options = dict(options or {})
     name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
     if not fresh:
-        for option in STARTING.get(name.partition(":")[0], ("pretrained",)):
+        for option in PRETRAINED_OPTIONS.get(name.partition(":")[0], ("pretrained",)):
             options.pop(option, None)
 
     def make() -> nn.Module:
         try:
             if isinstance(model, str):
-                return _make(model, num_classes, in_channels, options, size)
-            return named.call_factory(model, num_classes, in_channels, size, **options)
+                return _build(model, num_classes, in_channels, options, size)
+            return call_factory(model, num_classes, in_channels, size, **options)
         except InputError:
             raise
-        except Exception as error:  # whatever a factory may raise, its user shall read it
+        except Exception as error:  # a factory of the user's may raise anything
             if options.get("pretrained") and not isinstance(error, TypeError):  # that is a wrong option
                 raise InputError(
                     f"The pretrained weights of {name} could not be had ({type(error).__name__}): is the hub "
@@ -67,21 +67,19 @@ def factory(
     return make
 
 
-def _make(
+def _build(
     name: str, num_classes: int, in_channels: int, options: dict[str, Any], size: tuple[int, int] | None
 ) -> nn.Module:
     source, _, rest = name.partition(":")
     if source == "timm":
-        return named.from_timm(rest, num_classes, in_channels, size, **options)
+        return from_timm(rest, num_classes, in_channels, size, **options)
     if source == "torchvision":
-        small_stem = options.get("small_stem", False)
-        options = {k: v for k, v in options.items() if k != "small_stem"}
-        return named.adapt(named.from_torchvision(rest, num_classes, size, **options), in_channels, small_stem)
+        return from_torchvision(rest, num_classes, in_channels, size, **options)
     if name.startswith("<"):
         raise InputError(f"The network was the Python object {name}, which only its own script can build.")
     if ":" in name:
-        return named.call_factory(named.import_factory(name), num_classes, in_channels, size, **options)
-    ours = available()
+        return call_factory(import_factory(name), num_classes, in_channels, size, **options)
+    ours = networks()
     if name not in ours:
         raise InputError(f"{unknown('model', name, ours)} Others are named {FORMS}.")
     return ours[name](num_classes=num_classes, in_channels=in_channels, **options)

@@ -11,7 +11,7 @@ __all__ = ["densenet40_12"]
 
 
 def preactivated(inputs: int, outputs: int, size: int) -> list[nn.Module]:
-    """Batch-norm, ReLU, convolution."""
+    """Return batch-norm, ReLU and convolution."""
     conv = nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False)
     return [nn.BatchNorm2d(inputs), nn.ReLU(inplace=True), conv]
 

@@ -1,4 +1,4 @@
-"""How the weights of our own networks begin."""
+"""The initial weights of our own networks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import nn
 
 
 def initialise(network: nn.Module) -> None:
-    """Kaiming normal (fan out) for convolutions, 1 and 0 for batch-norm."""
+    """Initialise convolutions by Kaiming normal (fan out), batch-norm weights by 1, all biases of both by 0."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -18,7 +18,7 @@ METADATA_KEY = "coterie"
 """Where each format keeps it, as one JSON text."""
 
 LARGEST_SIDE = 8192
-"""The largest side of an input that is believed."""
+"""The largest side of an input that is accepted."""
 
 
 @dataclass

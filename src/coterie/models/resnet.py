@@ -39,19 +39,19 @@ class Residual(nn.Module):
 
 
 def convolution(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
-    """A convolution without bias, and its batch-norm."""
+    """Return a convolution without bias and its batch-norm."""
     conv = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, groups=groups, bias=False)
     return [conv, nn.BatchNorm2d(outputs)]
 
 
 def basic(inputs: int, outputs: int, stride: int) -> Residual:
-    """Two 3x3 convolutions."""
+    """Build a block of two 3x3 convolutions."""
     layers = [*convolution(inputs, outputs, 3, stride), nn.ReLU(inplace=True), *convolution(outputs, outputs, 3)]
     return Residual(nn.Sequential(*layers), inputs, outputs, stride)
 
 
 def bottleneck(inputs: int, outputs: int, stride: int, inner: float, groups: int = 1) -> Residual:
-    """1x1 to `inner` times the output's width, 3x3 with the stride, 1x1."""
+    """Build a block of 1x1 to `inner` times the output's width, 3x3 with the stride, and 1x1 convolutions."""
     width = int(inner * outputs)
     layers = [
         *convolution(inputs, width, 1),

@@ -134,7 +134,7 @@ def print_methods(found: dict[str, Any]) -> None:
 
 def describe_models() -> dict[str, Any]:
     """Each network of ours with its parameters for 10 and 100 classes and its default cut."""
-    from ..models import available
+    from ..models import networks
     from ..peers.cost import parameters
 
     return {
@@ -142,7 +142,7 @@ def describe_models() -> dict[str, Any]:
             "parameters": {str(c): parameters(make(num_classes=c)) for c in (10, 100)},
             "cut": getattr(make(), "default_cut", None),
         }
-        for name, make in available().items()
+        for name, make in networks().items()
     }
 
 
