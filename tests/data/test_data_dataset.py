@@ -145,10 +145,11 @@ def test_a_set_that_makes_its_own_views_is_asked_for_each_and_seeded():
     assert torch.equal(streamed[1], views[1])
 
 
-def test_a_set_of_torchvision_is_inspected_in_a_fresh_process():
+@pytest.mark.parametrize("words", [["data", "inspect"], ["train", "--out", "run", "--data"]])
+def test_a_set_of_torchvision_is_named_in_a_fresh_process(words, tmp_path):
     """Where torchvision's wheel is built for CUDA and torch is not, its import alone would fail."""
-    command = [sys.executable, "-m", "coterie", "data", "inspect", "torchvision.datasets.FakeData"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    command = [sys.executable, "-m", "coterie", *words, "torchvision.datasets.FakeData"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert result.returncode == 2 and "FakeData must take `train: bool = True`" in result.stderr, result.stderr
 
 

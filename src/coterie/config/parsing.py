@@ -13,12 +13,14 @@ from typing import Any, get_args
 
 from jsonargparse import ArgumentParser, Namespace
 
+from ..compat import import_torchvision
 from ..errors import InputError, unknown
 
 
 def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
     """Parse, or raise an InputError. `--some-option` is `--some_option`; a bare switch means true."""
     with _explained(parser, flags=True):
+        _prepare_torchvision(arguments)
         return parser.parse_args(_normalise(parser, arguments))
 
 
@@ -37,6 +39,7 @@ def add_command(parser: ArgumentParser, command: Callable[..., None]) -> None:
 def parse_object(parser: ArgumentParser, options: dict[str, Any]) -> Namespace:
     """Parse plain values, as a YAML file holds them, or raise an InputError."""
     with _explained(parser, flags=False):
+        _prepare_torchvision(options)
         return parser.parse_object(options)
 
 
@@ -49,6 +52,12 @@ def _explained(parser: ArgumentParser, flags: bool) -> Iterator[None]:
         raise
     except (argparse.ArgumentError, TypeError, ValueError) as error:
         raise _explain(parser, str(error), flags) from None
+
+
+def _prepare_torchvision(options: object) -> None:
+    """Import torchvision, if it is named, before jsonargparse does: beside a CPU-only torch it needs our help."""
+    if "torchvision." in str(options):
+        import_torchvision("torchvision")
 
 
 def _normalise(parser: ArgumentParser, arguments: list[str]) -> list[str]:
