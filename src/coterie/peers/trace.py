@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -53,26 +53,22 @@ class Trace:
         self.calls: dict[str, list[tuple[int, int]]] = {}  # name -> [(start, end)] of its own calls
         self.shapes: dict[str, torch.Size] = {}  # name -> shape of its last output, where that is a tensor
         clock = itertools.count()
-        handles = []
-        for name, module in self.modules.items():
 
-            def enter(module: nn.Module, args: Any, name: str = name) -> None:
-                self.calls.setdefault(name, []).append((next(clock), -1))
+        def enter(name: str, module: nn.Module, args: Any) -> None:
+            self.calls.setdefault(name, []).append((next(clock), -1))
 
-            def leave(module: nn.Module, args: Any, output: Any, name: str = name) -> None:
-                calls = self.calls[name]
-                open_call = max(i for i, (_, end) in enumerate(calls) if end < 0)
-                calls[open_call] = (calls[open_call][0], next(clock))
-                if isinstance(output, Tensor):
-                    self.shapes[name] = output.shape
+        def leave(name: str, module: nn.Module, args: Any, output: Any) -> None:
+            calls = self.calls[name]
+            open_call = max(i for i, (_, end) in enumerate(calls) if end < 0)
+            calls[open_call] = (calls[open_call][0], next(clock))
+            if isinstance(output, Tensor):
+                self.shapes[name] = output.shape
 
-            handles += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
-        try:
-            with evaluating(model):
-                self.output = model(example.clone())  # some change their input in place
-        finally:
-            for handle in handles:
-                handle.remove()
+        with evaluating(model), ExitStack() as hooks:
+            for name, module in self.modules.items():
+                hooks.enter_context(module.register_forward_pre_hook(partial(enter, name)))
+                hooks.enter_context(module.register_forward_hook(partial(leave, name)))
+            self.output = model(example.clone())  # some change their input in place
         # The span of a module reaches over its descendants: a ModuleList is never called itself.
         self.spans: dict[str, tuple[int, int]] = {}
         for name, calls in self.calls.items():
@@ -86,7 +82,8 @@ class Trace:
         try:
             return self._split(cut)
         except _BadCut as why:
-            raise InputError(f"Cannot cut {_name_of(self.model)} at '{cut}': {why}. {self.advice()}") from None
+            network = type(self.model).__name__
+            raise InputError(f"Cannot cut {network} at '{cut}': {why}. {self.advice()}") from None
 
     def advice(self) -> str:
         """Say in a sentence where this network can be cut, outermost modules first."""
@@ -232,7 +229,3 @@ def _ancestors(name: str) -> list[str]:
     """'a.b.c' -> ['a.b', 'a', '']; the root has none."""
     parts = name.split(".") if name else []
     return [".".join(parts[:i]) for i in reversed(range(len(parts)))]
-
-
-def _name_of(model: nn.Module) -> str:
-    return type(model).__name__
