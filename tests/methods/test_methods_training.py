@@ -80,6 +80,20 @@ def test_three_steps_train_every_parameter(variant: str, m: int) -> None:
 
 
 @every
+def test_a_step_runs_wholly_on_the_meta_device(variant: str) -> None:
+    """Nothing reads a value: so no step waits for a GPU, and its cost can be counted without computing it."""
+    method = made(variant).to("meta").train()
+    optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], 0.05, momentum=0.9)
+    views = [torch.empty(8, 3, 8, 8, device="meta") for _ in range(method.views)]
+    terms = method(views, torch.empty(8, dtype=torch.long, device="meta"), 40)
+    terms["loss"].backward()
+    optimizer.step()
+    method.after_step()
+    assert all(term.is_meta and term.shape == () for term in terms.values())
+    assert all(p.grad is None or p.grad.is_meta for p in method.parameters())
+
+
+@every
 def test_deploy_gives_the_users_own_network(variant: str) -> None:
     method = made(variant)
     steps(method, 1)
