@@ -1,4 +1,4 @@
-"""Weights become numbers: errors, likelihood and calibration of every predictor, and how peers differ."""
+"""Score every predictor of a method: errors, likelihood and calibration, and how its peers differ."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Scores:
             self.sums[name] = self.sums[name] + values if name in self.sums else values
 
     def result(self) -> dict[str, float]:
-        """Percent of errors in the first and first five guesses, NLL, expected calibration error, Brier score.
+        """Return percent of errors in the first and first five guesses, NLL, calibration error, Brier score.
 
         The balanced error is the mean over the classes of each class's error; those without images are left out.
         """
@@ -94,8 +94,8 @@ class Scores:
         return [(c / n, r / n, int(n)) if n else (0.0, 0.0, 0) for c, r, n in self.sums["bins"].T.tolist()]
 
     def per_class(self, names: list[str]) -> list[dict[str, Any]]:
-        """For each class: its images, percent of them missed, percent of its guesses that are wrong, and the
-        class that it is most often taken for; None where there is nothing to divide by."""
+        """Return for each class its images, percent of them missed, percent of its guesses that are wrong, and
+        the class that it is most often taken for; None where there is nothing to divide by."""
         pairs = self.sums["pairs"].cpu()
         right, images, guesses = pairs.diagonal(), pairs.sum(1), pairs.sum(0)
         wrong = pairs - torch.diag(right)
@@ -164,7 +164,7 @@ def evaluate(
 
 
 def _spread(logits: Tensor) -> Tensor:
-    """(m, B, C) -> sums over the batch of the pairs' mean distance and mean agreement."""
+    """Sum over a batch of (m, B, C) the mean distance and the mean agreement of two peers."""
     p, guess = logits.float().softmax(-1), logits.argmax(-1)
     pairs = list(combinations(range(len(p)), 2))
     distance = torch.stack([(p[a] - p[b]).norm(dim=-1).sum() for a, b in pairs]).mean()
@@ -175,7 +175,7 @@ def _spread(logits: Tensor) -> Tensor:
 def calibrations(
     method: Method, data: Data, device: torch.device | str, tested: Data | None = None
 ) -> dict[str, dict[str, Any]]:
-    """For each predictor: {temperature, fit_on, scored_on, before, after}, scored on images it was not fit on.
+    """Return {temperature, fit_on, scored_on, before, after} of each predictor, scored on images not fit on.
 
     It is fit on the images that the run held out, and scored on the test set; a run that held none out has to
     divide the test images between the two.

@@ -72,7 +72,7 @@ class Difference:
 
 
 def paired(ours: Mapping[Any, float], theirs: Mapping[Any, float], confidence: float = 0.95) -> Difference | None:
-    """Of two numbers by seed: ours - theirs over the common seeds, Student's t with n - 1 degrees of freedom."""
+    """Average ours - theirs over the common seeds; the interval is Student's t with n - 1 degrees of freedom."""
     spread = Spread(tuple(paired_differences(ours, theirs)))
     if not spread.count:
         return None

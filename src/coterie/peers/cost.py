@@ -30,8 +30,7 @@ def macs(module: nn.Module, shape: tuple[int, ...]) -> int:
     Counted are convolutions and matrix products, those of attention among them; bias, activations and
     normalisation are not.
     """
-    like = next(module.parameters())
-    image = torch.zeros(1, *shape, device=like.device, dtype=like.dtype)
+    image = next(module.parameters()).new_zeros(1, *shape)
     with evaluating(module), counting() as counter:
         module(image)
     return counter.get_total_flops() // 2
@@ -100,9 +99,10 @@ def _step_macs(
     for part in trial.modules():
         if isinstance(part, _BatchNorm):
             part.eval()  # costs the same, and a synchronised one does not wait for other processes
-    like = next(trial.parameters())
-    with torch.random.fork_rng([like.device] if like.is_cuda else []), torch.enable_grad(), counting() as counter:
-        inputs = [torch.randn(2, *shape, device=like.device, dtype=like.dtype) for _ in range(views)]
+    weight = next(trial.parameters())
+    devices = [weight.device] if weight.is_cuda else []
+    with torch.random.fork_rng(devices), torch.enable_grad(), counting() as counter:
+        inputs = [weight.new_empty(2, *shape).normal_() for _ in range(views)]
         loss(trial, inputs).backward()
     return counter.get_total_flops() / 4  # two images, and two operations for each multiply-add
 
