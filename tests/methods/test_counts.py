@@ -45,7 +45,7 @@ class Count(TorchDispatchMode):
         return sum(self.of.values())
 
 
-def made(name: str, **options: Any) -> Method:
+def build_method(name: str, **options: Any) -> Method:
     cls = available()[name]
     make = factory("resnet8", 10, 3)
     cut = "stage3" if cls.trains == "branches" else None
@@ -103,7 +103,7 @@ WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh")
 
 @pytest.mark.parametrize("name", list(available()))
 def test_a_step_runs_no_layer_twice_and_never_waits_for_the_device(name: str) -> None:
-    count = step(made(name))
+    count = step(build_method(name))
     assert (count.of["convolution"], count.of["convolution_backward"]) == CONVOLUTIONS[name]
     assert [name for name in WAITS if count.of[name]] == [], "these wait for the device"
     assert count.of["_foreach_lerp_"] == (name == "PCL"), "all averages move in one operation"
@@ -165,7 +165,7 @@ def test_an_evaluation_is_one_forward_of_each_network_and_waits_only_at_its_end(
     waits = []
     for batches in (2, 6):
         images = [(torch.randn(4, 3, 8, 8), torch.randint(10, (4,))) for _ in range(batches)]
-        alone, peers = made("Baseline"), made("PCL")
+        alone, peers = build_method("Baseline"), build_method("PCL")
         with Count() as count:
             evaluate(alone, images)
         assert count.of["convolution"] == ALL * batches and count.of["convolution_backward"] == 0
@@ -193,12 +193,12 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(4):
     step()
-found = []
+counts = []
 for _ in range(3):  # the system may do something of its own in one of them
     before = faults()
     step()
-    found.append(faults() - before)
-print(min(found))
+    counts.append(faults() - before)
+print(min(counts))
 """
 
 

@@ -25,7 +25,7 @@ def network() -> nn.Module:
     return factory("resnet8", CLASSES, 1)().double()
 
 
-def made(name: str) -> Method:
+def build_method(name: str) -> Method:
     torch.manual_seed(0)
     cls = available()[name]
     net = PeerNet(
@@ -67,8 +67,8 @@ def run(method: Method, views: Sequence[Tensor], whole: bool) -> Outputs:
             trunk = peer.stage2(peer.stage1(peer.stem(view)))
         last = peer.stage3(trunk)
         pooled = F.adaptive_avg_pool2d(last, 1).flatten(1)
-        for found, value in zip(outputs, (peer.fc(pooled), pooled, last, trunk), strict=True):
-            found.append(value)
+        for values, value in zip(outputs, (peer.fc(pooled), pooled, last, trunk), strict=True):
+            values.append(value)
     return outputs
 
 
@@ -104,20 +104,20 @@ def plain_terms(name: str, method: Method, views: Sequence[Tensor], y: Tensor, e
         mean = (sum(z) / M).detach()
         return [*every, ce(fused, y), *(w * kl(fused.detach(), z[j]) for j in peers), w * kl(mean, fused)]
     if name == "OKDDip":
-        found = [*every, w * kl(((z[1] + z[2]) / 2).detach(), z[0])]
+        losses = [*every, w * kl(((z[1] + z[2]) / 2).detach(), z[0])]
         for a in (1, 2):
             scores = [(method.query(features[a]) * method.key(features[b])).sum(1) for b in (1, 2)]
             attention = F.softmax(torch.stack(scores, 1), 1)
-            found.append(w * kl(attention[:, :1] * z[1] + attention[:, 1:] * z[2], z[a]))
-        return found
+            losses.append(w * kl(attention[:, :1] * z[1] + attention[:, 1:] * z[2], z[a]))
+        return losses
     if name == "MCL":
         return [*every, *contrastive_terms(method, features, y)]
     assert name == "PCL" and method.mean_method is not None
     teacher = method.classifier(torch.cat(features, 1))
     with torch.no_grad():
-        said, *_ = run(method.mean_method, views, whole=False)
-    found = [*every, ce(teacher, y), *(w * kl(teacher.detach(), z[j]) for j in peers)]
-    return [*found, *(w * kl(said[i], z[j]) / (M - 1) for i, j in pairs)]
+        teachers, *_ = run(method.mean_method, views, whole=False)
+    losses = [*every, ce(teacher, y), *(w * kl(teacher.detach(), z[j]) for j in peers)]
+    return [*losses, *(w * kl(teachers[i], z[j]) / (M - 1) for i, j in pairs)]
 
 
 def contrastive_terms(method: Method, features: Sequence[Tensor], y: Tensor) -> list[Tensor]:
@@ -146,7 +146,7 @@ def trained(method: Method) -> dict[str, nn.Parameter]:
 
 @pytest.mark.parametrize("name", list(available()))
 def test_twenty_steps_are_those_of_the_plain_formulation(name: str) -> None:
-    fast, slow = made(name), made(name)
+    fast, slow = build_method(name), build_method(name)
     slow.to(memory_format=torch.contiguous_format)
     optimizer = torch.optim.SGD(trained(fast).values(), LR, momentum=MOMENTUM, nesterov=True, weight_decay=DECAY)
     velocity: dict[str, Tensor] = {}
@@ -197,12 +197,12 @@ def same_metrics(fast: Method, slow: Method, random: torch.Generator) -> None:
     """What an evaluation says, against each predictor by itself, image by image."""
     images = torch.randn(12, 1, 8, 8, generator=random, dtype=torch.float64)
     labels = torch.randint(CLASSES, (12,), generator=random)
-    found = evaluate(fast, [(images[:7], labels[:7]), (images[7:], labels[7:])])["predictors"]
+    scores = evaluate(fast, [(images[:7], labels[:7]), (images[7:], labels[7:])])["predictors"]
     slow.eval()
     for name, predictor in slow.predictors().items():
         with torch.no_grad():
-            said = [predictor(image[None])[0] for image in images]
-        wrong = sum(int(z.argmax()) != int(y) for z, y in zip(said, labels, strict=True))
-        nll = sum(float(F.cross_entropy(z, y)) for z, y in zip(said, labels, strict=True)) / len(labels)
-        assert found[name]["error"] == pytest.approx(100 * wrong / len(labels))
-        assert found[name]["nll"] == pytest.approx(nll, rel=1e-5)
+            logits = [predictor(image[None])[0] for image in images]
+        wrong = sum(int(z.argmax()) != int(y) for z, y in zip(logits, labels, strict=True))
+        nll = sum(float(F.cross_entropy(z, y)) for z, y in zip(logits, labels, strict=True)) / len(labels)
+        assert scores[name]["error"] == pytest.approx(100 * wrong / len(labels))
+        assert scores[name]["nll"] == pytest.approx(nll, rel=1e-5)

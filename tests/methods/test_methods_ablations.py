@@ -30,7 +30,7 @@ ROWS: dict[str, tuple[dict[str, Any], int, set[str], str, int]] = {
 @pytest.mark.parametrize("row", ROWS)
 def test_row(row: str) -> None:
     options, peers, terms, deployed, views = ROWS[row]
-    made = from_options(
+    recipe = from_options(
         {
             "method": {"class_path": "PCL", "init_args": options},
             "model": "resnet8",
@@ -40,12 +40,12 @@ def test_row(row: str) -> None:
             "ema": True,
         }
     )
-    method = made.build()
+    method = recipe.build()
     for p in method.mean_method.parameters():  # mean teachers that differ from their peers
         p.mul_(0.9)
-    images = [torch.randn(4, *made.data.shape) for _ in range(method.views)]
-    found = method(images if len(images) > 1 else images[0], torch.arange(4), 80)
-    assert {name for name, value in found.items() if value != 0} - {"loss"} == terms
+    images = [torch.randn(4, *recipe.data.shape) for _ in range(method.views)]
+    values = method(images if len(images) > 1 else images[0], torch.arange(4), 80)
+    assert {name for name, value in values.items() if value != 0} - {"loss"} == terms
     assert method.deployed == deployed and method.views == views
     assert {f"{kind}{j}" for kind in ("peer", "mean") for j in range(1, peers + 1)} <= set(method.predictors())
     assert ("ensemble" in method.predictors()) == (row != "+ L_ce^p")

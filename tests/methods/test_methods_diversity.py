@@ -11,7 +11,7 @@ import torch
 from coterie.methods import available
 from coterie.metrics.evaluate import evaluate
 from tests.helpers.reference import softmax
-from tests.methods.test_methods_training import VARIANTS, made, steps
+from tests.methods.test_methods_training import VARIANTS, build_method, steps
 
 MANY = [v for v, (name, _) in VARIANTS.items() if available()[name].trains != "one network"]
 
@@ -19,12 +19,12 @@ MANY = [v for v, (name, _) in VARIANTS.items() if available()[name].trains != "o
 @pytest.mark.parametrize("variant", MANY)
 def test_diversity_and_agreement(variant: str) -> None:
     """Among all m branches, OKDDip's leader included: Fig. 4 takes every two branches."""
-    method = made(variant, 3)
+    method = build_method(variant, 3)
     if method.mean is None:
         method.keep_mean(0.5)
     steps(method, 3)
     batches = [(torch.randn(n, 3, 8, 8), torch.randint(5, (n,))) for n in (7, 4)]  # of unequal size
-    found = evaluate(method, batches)
+    result = evaluate(method, batches)
     method.eval()
     for kind in ("peer", "mean"):
         distances, agreements = [], []
@@ -34,5 +34,5 @@ def test_diversity_and_agreement(variant: str) -> None:
             for a, b in combinations(z, 2):
                 distances.append(np.sqrt(((softmax(a) - softmax(b)) ** 2).sum(1)))
                 agreements.append(a.argmax(1) == b.argmax(1))
-        assert found["diversity"][kind] == pytest.approx(np.concatenate(distances).mean(), rel=1e-4)
-        assert found["agreement"][kind] == pytest.approx(np.concatenate(agreements).mean())
+        assert result["diversity"][kind] == pytest.approx(np.concatenate(distances).mean(), rel=1e-4)
+        assert result["agreement"][kind] == pytest.approx(np.concatenate(agreements).mean())

@@ -47,29 +47,29 @@ def case(m: int, batch: int = 12) -> Case:
     return Case(peers, torch.randint(5, (batch,)))
 
 
-def terms(name: str, given: Case, **options: Any) -> tuple[dict[str, float], Method]:
+def terms(name: str, inputs: Case, **options: Any) -> tuple[dict[str, float], Method]:
     """What the method makes of these outputs, in place of its own peers'."""
-    m = len(given.peers.logits)
+    m = len(inputs.peers.logits)
     cls = getattr(coterie, name)
     one = cls.trains == "one network"
     net = PeerNet(TinyNet, 1 if one else m, "stage3" if cls.trains == "branches" else None)
     method = cls(net, **options).double()
     for parameter in method.parameters():  # also where they start at 0 and 1
         parameter.data = torch.randn_like(parameter)
-    method.net.forward = lambda *args, **kwargs: given.peers
-    views = torch.zeros(len(given.labels), 3, 8, 8, dtype=torch.float64)
-    found = {key: value.item() for key, value in method([views] * method.views, given.labels, EPOCH).items()}
-    assert found["loss"] == pytest.approx(sum(v for k, v in found.items() if k != "loss"))
-    return found, method
+    method.net.forward = lambda *args, **kwargs: inputs.peers
+    views = torch.zeros(len(inputs.labels), 3, 8, 8, dtype=torch.float64)
+    values = {key: value.item() for key, value in method([views] * method.views, inputs.labels, EPOCH).items()}
+    assert values["loss"] == pytest.approx(sum(v for k, v in values.items() if k != "loss"))
+    return values, method
 
 
 def array(parameter: Tensor) -> Array:
-    found: Array = parameter.detach().numpy()
-    return found
+    array: Array = parameter.detach().numpy()
+    return array
 
 
-def matches(found: dict[str, float], **expected: float) -> None:
-    assert {k: v for k, v in found.items() if k != "loss"} == pytest.approx(expected, rel=1e-6)
+def matches(values: dict[str, float], **expected: float) -> None:
+    assert {k: v for k, v in values.items() if k != "loss"} == pytest.approx(expected, rel=1e-6)
 
 
 several = pytest.mark.parametrize("m", [2, 3, 4])
@@ -77,54 +77,54 @@ several = pytest.mark.parametrize("m", [2, 3, 4])
 
 @several
 def test_dml(m: int) -> None:
-    given = case(m)
-    z, _, _, _, y = given.numpy()
+    inputs = case(m)
+    z, _, _, _, y = inputs.numpy()
     distil = sum(kl(z[j], z[k], T) for k in range(m) for j in range(m) if j != k) / (m - 1)
-    found, method = terms("DML", given)
-    matches(found, ce_peers=sum(ce(z[k], y) for k in range(m)), distil_peers=distil)
-    np.testing.assert_allclose(method.ensemble(given.peers), z.mean(0))
-    original, _ = terms("DML", given, temperature=1.0)
+    values, method = terms("DML", inputs)
+    matches(values, ce_peers=sum(ce(z[k], y) for k in range(m)), distil_peers=distil)
+    np.testing.assert_allclose(method.ensemble(inputs.peers), z.mean(0))
+    original, _ = terms("DML", inputs, temperature=1.0)
     distil = sum(kl(z[j], z[k], 1.0) for k in range(m) for j in range(m) if j != k) / (m - 1)
     assert original["distil_peers"] == pytest.approx(distil)
 
 
 @several
 def test_cl(m: int) -> None:
-    given = case(m)
-    z, _, _, _, y = given.numpy()
+    inputs = case(m)
+    z, _, _, _, y = inputs.numpy()
 
     def distil(t: float) -> float:
         return sum(kl(np.mean([z[j] for j in range(m) if j != h], axis=0), z[h], t) for h in range(m))
 
     ce_peers = sum(ce(z[h], y) for h in range(m))
-    matches(terms("CL", given)[0], ce_peers=ce_peers, distil_peers=W * distil(T))
-    original, _ = terms("CL", given, temperature=2.0, ramp_up=0, weight=0.5, ce_weight=0.5)
+    matches(terms("CL", inputs)[0], ce_peers=ce_peers, distil_peers=W * distil(T))
+    original, _ = terms("CL", inputs, temperature=2.0, ramp_up=0, weight=0.5, ce_weight=0.5)
     matches(original, ce_peers=0.5 * ce_peers, distil_peers=0.5 * distil(2.0))
 
 
 @several
 def test_one(m: int) -> None:
-    given = case(m)
-    z, _, _, trunk, y = given.numpy()
-    found, method = terms("ONE", given)
+    inputs = case(m)
+    z, _, _, trunk, y = inputs.numpy()
+    values, method = terms("ONE", inputs)
     linear, norm = method.gate[0], method.gate[1]
     scores = trunk.mean((2, 3)) @ array(linear.weight).T + array(linear.bias)
     gate = softmax(np.maximum(batch_norm(scores, array(norm.weight), array(norm.bias)), 0))
     teacher = np.einsum("bm,mbc->bc", gate, z)
     matches(
-        found,
+        values,
         ce_peers=sum(ce(z[j], y) for j in range(m)),
         ce_ensemble=ce(teacher, y),
         distil_ensemble=W * sum(kl(teacher, z[j], T) for j in range(m)),
     )
-    np.testing.assert_allclose(method.ensemble(given.peers).detach(), teacher)
+    np.testing.assert_allclose(method.ensemble(inputs.peers).detach(), teacher)
 
 
 @several
 def test_ffl(m: int) -> None:
-    given = case(m)
-    z, _, maps, _, y = given.numpy()
-    found, method = terms("FFL", given)
+    inputs = case(m)
+    z, _, maps, _, y = inputs.numpy()
+    values, method = terms("FFL", inputs)
     spatial, norm1, _, point, norm2, _ = method.fuse
     x = depthwise(np.concatenate(maps, axis=1), array(spatial.weight))
     x = np.maximum(batch_norm(x, array(norm1.weight), array(norm1.bias)), 0)
@@ -132,21 +132,21 @@ def test_ffl(m: int) -> None:
     x = np.maximum(batch_norm(x, array(norm2.weight), array(norm2.bias)), 0)
     fused = x.mean((2, 3)) @ array(method.classifier.weight).T + array(method.classifier.bias)
     matches(
-        found,
+        values,
         ce_peers=sum(ce(z[j], y) for j in range(m)),
         ce_fused=ce(fused, y),
         distil_fused=W * sum(kl(fused, z[j], T) for j in range(m)),
         distil_mean=W * kl(z.mean(0), fused, T),
     )
-    np.testing.assert_allclose(method.ensemble(given.peers).detach(), fused)
+    np.testing.assert_allclose(method.ensemble(inputs.peers).detach(), fused)
 
 
 @several
 @pytest.mark.parametrize("leader", [True, False])
 def test_okddip(m: int, leader: bool) -> None:
-    given = case(m)
-    z, features, _, _, y = given.numpy()
-    found, method = terms("OKDDip", given, leader=leader)
+    inputs = case(m)
+    z, features, _, _, y = inputs.numpy()
+    values, method = terms("OKDDip", inputs, leader=leader)
     q, k = array(method.query.weight), array(method.key.weight)
     peers = range(1, m) if leader else range(m)
     distil = 0.0
@@ -157,21 +157,21 @@ def test_okddip(m: int, leader: bool) -> None:
         distil += kl(target, z[a], T)
     mean = np.mean([z[a] for a in peers], axis=0)
     matches(
-        found,
+        values,
         ce_peers=sum(ce(z[a], y) for a in peers),
         ce_leader=ce(z[0], y) if leader else 0.0,
         distil_peers=W * distil,
         distil_leader=W * kl(mean, z[0], T) if leader else 0.0,
     )
-    np.testing.assert_allclose(method.ensemble(given.peers), mean)
+    np.testing.assert_allclose(method.ensemble(inputs.peers), mean)
     assert method.deployed == "peer1"  # the leader, where there is one
 
 
 @several
 @pytest.mark.parametrize("teacher", ["naive", "mean", "min_logit"])
 def test_kdcl(m: int, teacher: str) -> None:
-    given = case(m)
-    z, _, _, _, y = given.numpy()
+    inputs = case(m)
+    z, _, _, _, y = inputs.numpy()
     target = np.empty_like(z[0])
     for i, label in enumerate(y):
         if teacher == "naive":
@@ -181,9 +181,9 @@ def test_kdcl(m: int, teacher: str) -> None:
             target[i] = z[:, i].mean(0)
         else:
             target[i] = np.min([z[k, i] - z[k, i, label] for k in range(m)], axis=0)
-    found, method = terms("KDCL", given, teacher=teacher)
+    values, method = terms("KDCL", inputs, teacher=teacher)
     matches(
-        found,
+        values,
         ce_peers=sum(ce(z[k], y) for k in range(m)),
         distil_ensemble=sum(kl(target, z[k], T) for k in range(m)),
     )
@@ -192,9 +192,9 @@ def test_kdcl(m: int, teacher: str) -> None:
 
 @several
 def test_mcl(m: int) -> None:
-    given = case(m)
-    z, features, _, _, y = given.numpy()
-    found, method = terms("MCL", given, width=8)
+    inputs = case(m)
+    z, features, _, _, y = inputs.numpy()
+    values, method = terms("MCL", inputs, width=8)
     embedded = []
     for f, embed in zip(features, method.embed, strict=True):
         hidden = np.maximum(f @ array(embed[0].weight).T + array(embed[0].bias), 0)
@@ -203,7 +203,7 @@ def test_mcl(m: int) -> None:
     s = [[embedded[i] @ embedded[j].T / 0.07 for j in range(m)] for i in range(m)]
     pairs = [(i, j) for i in range(m) for j in range(m) if i != j]
     matches(
-        found,
+        values,
         ce_peers=sum(ce(z[k], y) for k in range(m)),
         contrast=0.1 * sum(contrast(s[i][i], y) for i in range(m)),
         contrast_across=0.1 * sum(contrast(s[i][j], y) for i, j in pairs),
@@ -224,20 +224,20 @@ def test_contrast_without_any_positive_is_zero_and_has_no_nan_gradient() -> None
 
 
 def test_kd() -> None:
-    given = case(1)
-    z, _, _, _, y = given.numpy()
+    inputs = case(1)
+    z, _, _, _, y = inputs.numpy()
     teacher = TinyNet().double()
-    found, _ = terms("KD", given, teacher=teacher)
+    values, _ = terms("KD", inputs, teacher=teacher)
     with torch.no_grad():
         target = teacher.eval()(torch.zeros(12, 3, 8, 8, dtype=torch.float64)).numpy()
-    matches(found, ce=ce(z[0], y), distil=kl(target, z[0], T))
+    matches(values, ce=ce(z[0], y), distil=kl(target, z[0], T))
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 6])
 def test_pcl(m: int) -> None:
-    given = case(m)
-    z, features, _, _, y = given.numpy()
-    found, method = terms("PCL", given, peer_teacher="mutual")
+    inputs = case(m)
+    z, features, _, _, y = inputs.numpy()
+    values, method = terms("PCL", inputs, peer_teacher="mutual")
     teacher = np.concatenate(features, axis=1) @ array(method.classifier.weight).T + array(method.classifier.bias)
     mutual = sum(kl(z[j], z[k], T) for k in range(m) for j in range(m) if j != k) / max(1, m - 1)
     expected = {
@@ -246,8 +246,8 @@ def test_pcl(m: int) -> None:
         "distil_ensemble": W * sum(kl(teacher, z[j], T) for j in range(m)),
         "distil_mean": W * mutual,
     }
-    matches(found, **expected)
-    summed, _ = terms("PCL", given, peer_teacher="mutual", ensemble="sum")
+    matches(values, **expected)
+    summed, _ = terms("PCL", inputs, peer_teacher="mutual", ensemble="sum")
     assert summed["ce_ensemble"] == pytest.approx(ce(z.sum(0), y))
     assert summed["distil_ensemble"] == pytest.approx(W * sum(kl(z.sum(0), z[j], T) for j in range(m)))
 
@@ -264,16 +264,16 @@ def test_pcl_mean_teachers(m: int, peer_teacher: str, mean_view: str) -> None:
         mean.data += 0.1 * torch.randn_like(mean)
     views = [torch.randn(6, 3, 8, 8, dtype=torch.float64) for _ in range(m)]
     labels = torch.randint(5, (6,))
-    found = method(views, labels, EPOCH)
+    values = method(views, labels, EPOCH)
     z = [peer(view).detach().numpy() for peer, view in zip(method.net.peers, views, strict=True)]
     expected = 0.0
     for j in range(m):
         for k in range(m) if peer_teacher == "mean" else [j]:
             if k != j or peer_teacher == "own_mean":
                 seen = views[k] if mean_view == "own" else views[j]
-                said = method.mean_method.net.peers[k](seen).detach().numpy()
-                expected += kl(said, z[j], T) / (m - 1 if peer_teacher == "mean" else 1)
-    assert found["distil_mean"].item() == pytest.approx(W * expected, rel=1e-6)
+                teacher = method.mean_method.net.peers[k](seen).detach().numpy()
+                expected += kl(teacher, z[j], T) / (m - 1 if peer_teacher == "mean" else 1)
+    assert values["distil_mean"].item() == pytest.approx(W * expected, rel=1e-6)
 
 
 def test_baseline_over_views() -> None:

@@ -15,7 +15,7 @@ from tests.helpers.common import TinyNet
 several = pytest.mark.parametrize("m", [2, 3, 4])
 
 
-def made(name: str, m: int = 3, **options: object) -> Method:
+def build_method(name: str, m: int = 3, **options: object) -> Method:
     cls = getattr(coterie, name)
     method: Method = cls(PeerNet(TinyNet, m, "stage3" if cls.trains == "branches" else None), **options)
     return method
@@ -38,7 +38,7 @@ def heads(method: Method) -> list[list[nn.Parameter]]:
 
 @several
 def test_one_gate_learns_from_the_ensembles_cross_entropy_alone(m: int) -> None:
-    method = made("ONE", m)
+    method = build_method("ONE", m)
     terms = method(*batch(method), 80)
     gate = [method.gate[0].weight, *method.gate[1].parameters()]
     assert all(reached(terms["ce_ensemble"], gate))
@@ -48,7 +48,7 @@ def test_one_gate_learns_from_the_ensembles_cross_entropy_alone(m: int) -> None:
 
 @several
 def test_okddip_attention_learns_through_its_target_alone(m: int) -> None:
-    method = made("OKDDip", m)
+    method = build_method("OKDDip", m)
     terms = method(*batch(method), 80)
     attention = [method.query.weight, method.key.weight]
     for name in ("ce_peers", "ce_leader", "distil_leader"):
@@ -64,7 +64,7 @@ def test_okddip_attention_learns_through_its_target_alone(m: int) -> None:
 
 def test_okddip_target_is_not_detached() -> None:
     """The target's gradient reaches the logits of those who are listened to."""
-    method = made("OKDDip", 3)
+    method = build_method("OKDDip", 3)
     peers = method.net(batch(method)[0])
     z = peers.logits.detach().requires_grad_()
     targets = (method.attention(peers).detach().unsqueeze(-1) * z[1:]).sum(1)
@@ -75,13 +75,13 @@ def test_okddip_target_is_not_detached() -> None:
     method.net.forward = lambda *args, **kwargs: peers
     features = peers.features
     peers.features = tuple(f.detach() for f in features)
-    found = method(torch.zeros(8), torch.randint(5, (8,)), 80)["distil_peers"]
-    torch.testing.assert_close(torch.autograd.grad(found, z)[0], full)
+    term = method(torch.zeros(8), torch.randint(5, (8,)), 80)["distil_peers"]
+    torch.testing.assert_close(torch.autograd.grad(term, z)[0], full)
 
 
 @several
 def test_ffl_fusion_and_branches(m: int) -> None:
-    method = made("FFL", m)
+    method = build_method("FFL", m)
     terms = method(*batch(method), 80)
     fusion = [*method.fuse.parameters(), *method.classifier.parameters()]
     assert not any(reached(terms["distil_fused"], fusion))  # its target is detached
@@ -97,7 +97,7 @@ def test_ffl_fusion_and_branches(m: int) -> None:
 @pytest.mark.parametrize("name", ["DML", "CL", "KDCL", "MCL"])
 def test_targets_are_detached(name: str, m: int) -> None:
     """Terms of student k alone: with detached targets, the gradient in z_k is that of a constant target."""
-    method = made(name, m)
+    method = build_method(name, m)
     terms = method(*batch(method), 80)
     soft = next(v for k, v in terms.items() if k in ("distil_peers", "distil_ensemble", "distil_across"))
     peers = method.net(batch(method)[0])
@@ -105,7 +105,7 @@ def test_targets_are_detached(name: str, m: int) -> None:
     peers.logits = z
     method.net.forward = lambda *args, **kwargs: peers
     labels = torch.randint(5, (8,))
-    found = method([torch.zeros(8)] * method.views, labels, 80)
+    terms = method([torch.zeros(8)] * method.views, labels, 80)
     if name == "MCL":  # its targets are similarities of embeddings
         s = method.similarities(peers).detach().requires_grad_()
         method.similarities = lambda peers: s
@@ -116,7 +116,7 @@ def test_targets_are_detached(name: str, m: int) -> None:
         expected = 3.0 * (p - p.transpose(0, 1))[across] / 8
         torch.testing.assert_close(gradient[across], expected)
         return
-    term = found["distil_peers" if "distil_peers" in found else "distil_ensemble"]
+    term = terms["distil_peers" if "distil_peers" in terms else "distil_ensemble"]
     gradient = torch.autograd.grad(term, z)[0]
     p = (z / 3.0).softmax(-1)
     for k in range(m):
@@ -132,16 +132,16 @@ def test_targets_are_detached(name: str, m: int) -> None:
 
 
 def test_pcl_ensemble_teacher_is_detached_unless_asked() -> None:
-    for asked in (False, True):
-        method = made("PCL", 3, teacher_gradient=asked)
+    for option in (False, True):
+        method = build_method("PCL", 3, teacher_gradient=option)
         terms = method(*batch(method), 80)
         classifier = list(method.classifier.parameters())
-        assert all(reached(terms["distil_ensemble"], classifier)) == asked
+        assert all(reached(terms["distil_ensemble"], classifier)) == option
         assert all(reached(terms["ce_ensemble"], classifier))
 
 
 def test_pcl_mean_teachers_have_no_gradient() -> None:
-    method = made("PCL", 3)
+    method = build_method("PCL", 3)
     method(*batch(method), 80)["loss"].backward()
     assert all(p.grad is None and not p.requires_grad for p in method.mean.parameters())
 
@@ -219,7 +219,7 @@ def test_ilr_leaves_no_trace_in_the_network() -> None:
 )
 def test_how_often_low_level_layers_run(name: str, options: dict[str, object], trunk: int, views: int) -> None:
     """Single-view methods with a trunk run it once per step, whatever the number of peers."""
-    method = made(name, 3, **options)
+    method = build_method(name, 3, **options)
     assert method.views == views
     runs = {"stem": 0, "stage3": 0}
     for module_name, module in method.named_modules():

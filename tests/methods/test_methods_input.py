@@ -121,8 +121,8 @@ def test_refusals_as_users_see_them(tmp_path: Path, capsys: pytest.CaptureFixtur
         with pytest.raises(SystemExit) as end:
             main(["train", "--out", out, *arguments])
         assert end.value.code == 2
-        said = capsys.readouterr().err
-        assert sentence in said and len(said.splitlines()) == 1
+        message = capsys.readouterr().err
+        assert sentence in message and len(message.splitlines()) == 1
     assert not Path(out).exists()
 
 
@@ -150,11 +150,11 @@ def test_different_architectures_by_name(tmp_path: Path) -> None:
     arguments = ["--method", "DML", "--peers", "resnet14,resnet8", "--data.limit", "8", "--batch", "40", "--ema"]
     for _ in range(2):
         main(["train", *arguments, "--epochs", "1", "--out", str(out)])
-    made = from_file(out / "config.yaml")
-    assert made.model == "resnet14" and made.config["model"] == "resnet14"
-    first = made.build().net.peers[0]
+    recipe = from_file(out / "config.yaml")
+    assert recipe.model == "resnet14" and recipe.config["model"] == "resnet14"
+    first = recipe.build().net.peers[0]
     first.load_state_dict(load_file(out / "student.safetensors"))
-    assert made.build().net.size == 2
+    assert recipe.build().net.size == 2
 
 
 @pytest.mark.parametrize("name", [n for n, method in available().items() if n != "KD"])
@@ -163,14 +163,14 @@ def test_every_method_by_name_with_averages(name: str, tmp_path: Path) -> None:
     import json
 
     options = {"class_path": "digits", "init_args": {"limit": 6}}
-    made = from_options(
+    recipe = from_options(
         {"method": name, "model": "resnet8", "data": options, "epochs": 1, "batch": 30, "ema": True}
     )
-    method = train(made, tmp_path / "run")
+    method = train(recipe, tmp_path / "run")
     record = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
     assert set(record["predictors"]) == set(method.predictors())
     several = {"peer", "mean"} if method.net.size > 1 else set()
     assert set(record["diversity"]) == set(record["agreement"]) == several
     assert all(np.isfinite(list(record["terms"].values())))
-    if "ramp_up" in made.config["method"].get("init_args", {}):
-        assert made.config["method"]["init_args"]["ramp_up"] == pytest.approx(80 / 300)
+    if "ramp_up" in recipe.config["method"].get("init_args", {}):
+        assert recipe.config["method"]["init_args"]["ramp_up"] == pytest.approx(80 / 300)

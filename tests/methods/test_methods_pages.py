@@ -29,9 +29,9 @@ def load(file: Path, name: str) -> object:
 
 def test_pages_are_up_to_date() -> None:
     expected = load(ROOT / "docs" / "method_pages.py", "method_pages").pages()  # type: ignore[attr-defined]
-    found = {file.name: file.read_text() for file in (ROOT / "docs" / "methods").iterdir()}
-    assert found == expected, "run `python docs/method_pages.py`"
-    assert {f"{name}.md" for name in available()} < set(found)
+    pages = {file.name: file.read_text() for file in (ROOT / "docs" / "methods").iterdir()}
+    assert pages == expected, "run `python docs/method_pages.py`"
+    assert {f"{name}.md" for name in available()} < set(pages)
 
 
 @pytest.mark.parametrize("name", available())
@@ -55,11 +55,11 @@ def test_own_method_against_numpy() -> None:
     package = load(EXAMPLE / "my_package" / "__init__.py", "my_package")
     method = package.MyMethod(PeerNet(TinyNet, 3, "stage3")).double()  # type: ignore[attr-defined]
     images, labels = torch.randn(6, 3, 8, 8).double(), torch.randint(5, (6,))
-    found = method(images, labels, 20)
+    terms = method(images, labels, 20)
     z, y = method.net(images).logits.detach().numpy(), labels.numpy()
-    assert found["ce_ensemble"].item() == pytest.approx(ce(z.mean(0), y))
+    assert terms["ce_ensemble"].item() == pytest.approx(ce(z.mean(0), y))
     expected = ramp(20, 80) * sum(kl(z[j - 1], z[j], 3.0) for j in range(3))
-    assert found["distil_neighbour"].item() == pytest.approx(expected)
+    assert terms["distil_neighbour"].item() == pytest.approx(expected)
 
 
 def test_own_method_by_its_import_path(tmp_path: Path) -> None:

@@ -30,17 +30,17 @@ def trained(method: Method) -> int:
     return sum(p.numel() for p in method.parameters() if p.requires_grad)
 
 
-def made(method: str, model: str, classes: int) -> Method:
+def build_method(method: str, model: str, classes: int) -> Method:
     make = models.networks()[model]
     net = PeerNet(lambda: make(num_classes=classes), 3, "stage3", torch.zeros(2, 3, 32, 32))
-    found: Method = getattr(coterie, method)(net)
-    return found
+    built: Method = getattr(coterie, method)(net)
+    return built
 
 
 @pytest.mark.parametrize("classes", [10, 100])
 @pytest.mark.parametrize("method", RESNET110)
 def test_resnet110(method: str, classes: int) -> None:
-    net = made(method, "resnet110", classes)
+    net = build_method(method, "resnet110", classes)
     expected = RESNET110[method][classes == 100]
     assert trained(net) == expected
     assert parameters(net.predictors()["ensemble"]) == expected
@@ -49,7 +49,7 @@ def test_resnet110(method: str, classes: int) -> None:
 
 @pytest.mark.parametrize("method", RESNET32)
 def test_resnet32(method: str) -> None:
-    assert trained(made(method, "resnet32", 10)) == RESNET32[method]
+    assert trained(build_method(method, "resnet32", 10)) == RESNET32[method]
 
 
 @pytest.mark.parametrize("m", [2, 3, 4])

@@ -35,7 +35,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 every = pytest.mark.parametrize("variant", VARIANTS)
 
 
-def made(variant: str, m: int = 3) -> Method:
+def build_method(variant: str, m: int = 3) -> Method:
     name, options = VARIANTS[variant]
     cls: Callable[..., Method] = available()[name]
     trains = available()[name].trains
@@ -70,7 +70,7 @@ def steps(method: Method, count: int = 3) -> set[str]:
 @every
 @pytest.mark.parametrize("m", [2, 4])
 def test_three_steps_train_every_parameter(variant: str, m: int) -> None:
-    method = made(variant, m)
+    method = build_method(variant, m)
     before = {name: p.clone() for name, p in method.net.named_parameters() if name.endswith("weight")}
     silent = steps(method)
     if variant == "OKDDip" and m == 2:  # one peer beside the leader listens only to itself
@@ -80,8 +80,22 @@ def test_three_steps_train_every_parameter(variant: str, m: int) -> None:
 
 
 @every
+def test_a_step_runs_wholly_on_the_meta_device(variant: str) -> None:
+    """Nothing reads a value: so no step waits for a GPU, and its cost can be counted without computing it."""
+    method = build_method(variant).to("meta").train()
+    optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], 0.05, momentum=0.9)
+    views = [torch.empty(8, 3, 8, 8, device="meta") for _ in range(method.views)]
+    terms = method(views, torch.empty(8, dtype=torch.long, device="meta"), 40)
+    terms["loss"].backward()
+    optimizer.step()
+    method.after_step()
+    assert all(term.is_meta and term.shape == () for term in terms.values())
+    assert all(p.grad is None or p.grad.is_meta for p in method.parameters())
+
+
+@every
 def test_deploy_gives_the_users_own_network(variant: str) -> None:
-    method = made(variant)
+    method = build_method(variant)
     steps(method, 1)
     student = method.deploy()
     own = TinyNet().eval()
@@ -99,7 +113,7 @@ def test_deploy_gives_the_users_own_network(variant: str) -> None:
 @every
 def test_state_is_saved_and_loaded(variant: str) -> None:
     """A checkpoint, read as a checkpoint is read, gives the same predictions and the same next step."""
-    first, second = made(variant), made(variant)
+    first, second = build_method(variant), build_method(variant)
     if VARIANTS[variant][0] == "KD":
         second._teacher = first._teacher
     for method in (first, second):
@@ -124,7 +138,7 @@ def test_state_is_saved_and_loaded(variant: str) -> None:
 @every
 def test_averages_of_any_method(variant: str) -> None:
     """`--ema`: mean peers and, where there is an ensemble, its average, all of them from one definition."""
-    method = made(variant)
+    method = build_method(variant)
     if method.mean is None:
         method.keep_mean(0.5)
     steps(method, 3)
@@ -161,14 +175,14 @@ def extreme(m: int, dtype: torch.dtype, size: int = 8) -> Peers:
 @every
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_extreme_logits(variant: str, dtype: torch.dtype) -> None:
-    method = made(variant).to(dtype)
-    given = extreme(method.net.size, dtype)
+    method = build_method(variant).to(dtype)
+    peers = extreme(method.net.size, dtype)
     views, labels = batch(method, dtype=dtype)
-    method.net.forward = lambda *args, **kwargs: given  # type: ignore[method-assign]
+    method.net.forward = lambda *args, **kwargs: peers  # type: ignore[method-assign]
     terms = method(views, labels, 40)
     assert all(torch.isfinite(term) for term in terms.values()), terms
     terms["loss"].backward()
-    assert given.logits.grad is not None and torch.isfinite(given.logits.grad).all()
+    assert peers.logits.grad is not None and torch.isfinite(peers.logits.grad).all()
     for name, p in method.named_parameters():
         assert p.grad is None or not p.grad.isnan().any(), name
 
@@ -176,7 +190,7 @@ def test_extreme_logits(variant: str, dtype: torch.dtype) -> None:
 @every
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_networks(variant: str, dtype: torch.dtype) -> None:
-    method = made(variant).to(dtype)
+    method = build_method(variant).to(dtype)
     terms = method(*batch(method, dtype=dtype), 40)
     terms["loss"].backward()
     assert all(torch.isfinite(term) for term in terms.values())
@@ -186,7 +200,7 @@ def test_half_precision_networks(variant: str, dtype: torch.dtype) -> None:
 @every
 def test_autocast(variant: str) -> None:
     """Mixed precision, as on a GPU: the networks in bfloat16, the losses in float32."""
-    method = made(variant)
+    method = build_method(variant)
     views, labels = batch(method)
     with torch.autocast("cpu", torch.bfloat16):
         terms = method(views, labels, 40)

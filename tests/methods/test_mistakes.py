@@ -69,8 +69,8 @@ def test_targets_are_detached_and_kl_is_per_image() -> None:
     terms["distil_ensemble"].backward()
     assert method.classifier.weight.grad is None
     z, t = torch.randn(3, 8, 5), torch.randn(8, 5)
-    found = losses.distil(t, z, 3.0).mean(-1).tolist()
-    assert found == pytest.approx([kl(t.numpy(), peer.numpy(), 3.0) for peer in z], rel=1e-4)
+    values = losses.distil(t, z, 3.0).mean(-1).tolist()
+    assert values == pytest.approx([kl(t.numpy(), peer.numpy(), 3.0) for peer in z], rel=1e-4)
 
 
 def test_loading_a_state_puts_every_weight_back_where_it_was() -> None:

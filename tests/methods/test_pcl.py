@@ -101,12 +101,12 @@ def test_variants_of_table_2(batch: tuple[list[Tensor], Tensor]) -> None:
         assert method.deployed == ("peer1" if kind == "mutual" else "mean1")
     mutual = make(peer_teacher="mutual").eval()
     z = mutual.net(views).logits
-    found = gradients(mutual, mutual(views, y, 40)["distil_mean"])["net.peers.1.head.weight"]
+    gradient = gradients(mutual, mutual(views, y, 40)["distil_mean"])["net.peers.1.head.weight"]
     detached, flowing = (
         gradients(mutual, w * reduce(peer_divergences(targets, z, 3.0), scale=9.0) / 2)["net.peers.1.head.weight"]
         for targets in (z.detach(), z)
     )
-    assert torch.allclose(found, detached) and not torch.allclose(found, flowing)
+    assert torch.allclose(gradient, detached) and not torch.allclose(gradient, flowing)
 
 
 def test_logit_sum(batch: tuple[list[Tensor], Tensor]) -> None:

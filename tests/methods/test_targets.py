@@ -251,8 +251,8 @@ def test_min_logit_of_probabilities() -> None:
     targets, y = targets_of("soft")
     z = [leaf.detach().numpy() for leaf in leaves]
     teacher = np.min([a - (a * y).sum(1, keepdims=True) for a in z], axis=0)
-    found = method([torch.zeros(BATCH, 3, 8, 8)] * M, targets, 0)["distil_ensemble"].item()
-    assert found == pytest.approx(sum(kl(teacher, a, T) for a in z), rel=1e-6)
+    term = method([torch.zeros(BATCH, 3, 8, 8)] * M, targets, 0)["distil_ensemble"].item()
+    assert term == pytest.approx(sum(kl(teacher, a, T) for a in z), rel=1e-6)
 
 
 def test_reduce_averages_images_and_sums_the_rest() -> None:

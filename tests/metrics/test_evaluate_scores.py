@@ -49,9 +49,9 @@ def test_every_class_counts_the_same_in_the_balanced_error() -> None:
     scores = Scores()
     for part in (slice(0, 1), slice(1, 60), slice(60, 100)):
         scores.add(logits[part], labels[part])
-    found = scores.result()
-    assert found["balanced_error"] == pytest.approx(_balanced_error(logits, labels))
-    assert found["balanced_error"] > 2 * found["error"] and scores.pairs is None
+    result = scores.result()
+    assert result["balanced_error"] == pytest.approx(_balanced_error(logits, labels))
+    assert result["balanced_error"] > 2 * result["error"] and "pairs" not in scores.sums
     even = Scores()
     even.add(logits, torch.arange(100) % 4)
     assert even.result()["balanced_error"] == pytest.approx(even.result()["error"])
@@ -64,10 +64,10 @@ def test_the_balanced_error_of_parts_that_two_processes_counted() -> None:
     counted: list[Any] = []
     for half in halves_:
         evaluate(method, [half], gather=lambda mine: [counted.append(mine), mine][1:])
-    found = evaluate(method, [halves_[0]], gather=lambda mine: counted)["predictors"]
+    scored = evaluate(method, [halves_[0]], gather=lambda mine: counted)["predictors"]
     for name, logits in method.logits(images).items():
-        assert found[name]["balanced_error"] == pytest.approx(_balanced_error(logits, labels)), name
-        assert found[name]["error"] == pytest.approx(100 * (logits.argmax(1) != labels).double().mean().item())
+        assert scored[name]["balanced_error"] == pytest.approx(_balanced_error(logits, labels)), name
+        assert scored[name]["error"] == pytest.approx(100 * (logits.argmax(1) != labels).double().mean().item())
 
 
 def test_the_table_of_classes() -> None:
@@ -86,11 +86,11 @@ def test_the_temperature_is_the_best_one(factor: float) -> None:
     """Labels drawn from softmax(z): logits that are `factor` too large need a temperature of about `factor`."""
     z = 2 * torch.randn(5000, 5)
     labels = torch.multinomial(z.softmax(1), 1)[:, 0]
-    found = temperature(z * factor, labels)
-    assert found == pytest.approx(factor, rel=0.1)
+    fitted = temperature(z * factor, labels)
+    assert fitted == pytest.approx(factor, rel=0.1)
     grid = np.geomspace(factor / 1.3, factor * 1.3, 201)
     losses = [F.cross_entropy(z * factor / t, labels).item() for t in grid]
-    assert found == pytest.approx(grid[int(np.argmin(losses))], rel=3e-3)
+    assert fitted == pytest.approx(grid[int(np.argmin(losses))], rel=3e-3)
 
 
 def test_the_halves_are_disjoint_and_complete() -> None:
@@ -102,10 +102,10 @@ def test_the_halves_are_disjoint_and_complete() -> None:
 
 def test_evaluate_shows_all_of_it(pcl_run: Path) -> None:
     arguments = ["evaluate", pcl_run, "--calibrate", "--data", "digits", "--data.limit", 7]
-    found = json.loads(printed(*arguments, "--json")[0])
+    result = json.loads(printed(*arguments, "--json")[0])
     text = " ".join(printed(*arguments)[0].split())
     assert "class by class" in text and "Fit on every second test image" in text
-    student = found["predictors"]["mean1"]
+    student = result["predictors"]["mean1"]
     table = student["per_class"]
     images = sum(row["images"] for row in table)
     missed = sum(row["images"] * row["error"] / 100 for row in table)
@@ -152,13 +152,13 @@ def test_another_set_must_have_the_same_classes_and_shape(pcl_run: Path) -> None
 @pytest.mark.slow
 def test_the_student_costs_what_the_plain_network_costs(pcl_run: Path) -> None:
     recipe, method, _ = restored(pcl_run)
-    found = measure_costs(recipe, method, seconds=0.02)
-    plain, student, ensemble = found["plain"], found["student"], found["ensemble"]
+    costs = measure_costs(recipe, method, seconds=0.02)
+    plain, student, ensemble = costs["plain"], costs["student"], costs["ensemble"]
     for key in ("parameters", "macs", "bytes"):
         assert student[key] == plain[key] < ensemble[key] < 3 * plain[key]
     for runtime in ("torch", "onnx"):
         assert all(
-            row[runtime]["latency_ms"] > 0 and row[runtime]["images_per_second"] > 0 for row in found.values()
+            row[runtime]["latency_ms"] > 0 and row[runtime]["images_per_second"] > 0 for row in costs.values()
         )
 
 

@@ -101,8 +101,8 @@ def test_a_teachers_forward_pass_is_part_of_the_step() -> None:
     kd, plain = (build(name, **options) for name, options in (("KD", {"teacher": teacher}), ("Baseline", {})))
     extra = training_macs(kd, SHAPE, 1, CLASSES) - training_macs(plain, SHAPE, 1, CLASSES)
     assert extra == macs(teacher, SHAPE) > PLAIN
-    said = available()["KD"].step_cost(1, 1.0, teacher_size=extra / PLAIN)
-    assert said == pytest.approx(1 + extra / (3 * PLAIN))
+    cost = available()["KD"].step_cost(1, 1.0, teacher_size=extra / PLAIN)
+    assert cost == pytest.approx(1 + extra / (3 * PLAIN))
 
 
 def test_what_is_recomputed_is_counted_again() -> None:

@@ -110,8 +110,8 @@ def test_windows_and_attention_are_counted() -> None:
         projections + 2 * 4 * 16 * 16 * 4
     )  # in each of 4 windows, queries times keys, and weights times values
     assert macs(Windows(), (4, 8, 8)) == 64 * 4 * 12 + attention + 40
-    found = macs_by_layer(Windows(), torch.randn(3, 4, 8, 8))
-    assert found == {"qkv": 64 * 4 * 12, "attention": attention, "fc": 40}
+    counts = macs_by_layer(Windows(), torch.randn(3, 4, 8, 8))
+    assert counts == {"qkv": 64 * 4 * 12, "attention": attention, "fc": 40}
 
 
 def test_fused_attention_is_counted() -> None:
@@ -200,10 +200,10 @@ def test_command_prints_a_table_with_the_default_marked_and_json() -> None:
     table = coterie("cuts", "resnet8")
     assert table.returncode == 0 and "stage3 (default)" in table.stdout
     assert "…" not in table.stdout and f"{macs(models.factory('resnet8', 10, 3)(), (3, 32, 32)):,}" in table.stdout
-    found = json.loads(coterie("cuts", "timm:test_vit", "--size", "64", "--classes", "7", "--json").stdout)
-    assert found["input"] == [3, 64, 64] and found["default"] == "blocks.4"
-    assert [cut["name"] for cut in found["cuts"]][-1] == "head"
-    assert found["cuts"][-1]["peer_parameters"] == 7 * 64 + 7
+    listing = json.loads(coterie("cuts", "timm:test_vit", "--size", "64", "--classes", "7", "--json").stdout)
+    assert listing["input"] == [3, 64, 64] and listing["default"] == "blocks.4"
+    assert [cut["name"] for cut in listing["cuts"]][-1] == "head"
+    assert listing["cuts"][-1]["peer_parameters"] == 7 * 64 + 7
 
 
 def test_bad_input_of_the_command() -> None:

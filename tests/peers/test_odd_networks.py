@@ -140,12 +140,12 @@ class Table(Plain):
 class Growing(Plain):
     """A factory that makes other networks at other times."""
 
-    made = 0
+    built = 0
 
     def __init__(self) -> None:
         super().__init__()
-        Growing.made += 1
-        self.b = nn.Sequential(*(nn.Linear(16, 16) for _ in range(Growing.made)))  # type: ignore[assignment]
+        Growing.built += 1
+        self.b = nn.Sequential(*(nn.Linear(16, 16) for _ in range(Growing.built)))  # type: ignore[assignment]
 
 
 class Extra(Plain):
@@ -208,10 +208,10 @@ def test_a_deployed_network_carries_no_marks_of_our_hooks() -> None:
 
 def test_modules_called_by_keyword_are_tapped() -> None:
     net = PeerNet(Keyword, 2, "c", IMAGES)
-    found = net(IMAGES)
+    peers = net(IMAGES)
     assert net.shapes["features"] == (torch.Size([16]),) * 2 and net.shapes["trunk"] == (torch.Size([16]),)
-    assert found.features[0] is not None
-    assert torch.allclose(net.peers[0].head(found.features[0]), found.logits[0])
+    assert peers.features[0] is not None
+    assert torch.allclose(net.peers[0].head(peers.features[0]), peers.logits[0])
 
 
 @pytest.mark.parametrize("batch_norm", ["own", "average"])
@@ -259,12 +259,12 @@ def test_whether_peers_would_peers_stay_identical_is_seen_in_their_weights(
         options["cut"] = "c"
     if "data.augment" in options:
         options["data"] = {"class_path": "digits", "init_args": {"augment": options.pop("data.augment")}}
-    made = from_options(options)
+    recipe = from_options(options)
     if stays:
         with pytest.raises(InputError, match=f"would stay equal: {method} needs `branch_noise`"):
-            made.build()
+            recipe.build()
     else:
-        first, second, _ = made.build().net.peers
+        first, second, _ = recipe.build().net.peers
         equal = name != "Plain" and not more.get("branch_noise")
         assert torch.equal(first.head.weight, second.head.weight) == equal
 

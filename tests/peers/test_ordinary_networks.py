@@ -104,5 +104,5 @@ class Branching(nn.Module):
 
 def test_a_network_that_cannot_be_compiled_is_refused(tmp_path: Path) -> None:
     options = ["--model", f"{__name__}:Branching", "--data", "digits", "--epochs", 1, "--method", "Baseline"]
-    said = refused("train", *options, "--compile", "--out", tmp_path / "run")
-    assert said.startswith("The peers cannot be compiled (") and said.endswith("): leave out --compile.")
+    message = refused("train", *options, "--compile", "--out", tmp_path / "run")
+    assert message.startswith("The peers cannot be compiled (") and message.endswith("): leave out --compile.")

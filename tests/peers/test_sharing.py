@@ -256,7 +256,7 @@ def test_peer_called_by_itself_keeps_no_graph_alive(example: Tensor) -> None:
     net.peers[0](example)
     net(example)
     assert all(tap.value is None for taps in net._taps for tap in taps.all())
-    assert net._trunk is not None and all(not call.outputs for call in net._trunk.calls)
+    assert net._trunk.calls and all(not call.outputs for call in net._trunk.calls.values())
 
 
 def test_convolution_as_classifier_gives_a_pooled_feature_and_the_map_before_it() -> None:

@@ -105,7 +105,7 @@ def test_compiled_training_has_the_same_losses(augmented: bool, example: Tensor)
             for part in [m for m in method.modules() if isinstance(m, PeerNet)]:
                 part.compile_peers()
         optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.1, momentum=0.9)
-        found = []
+        losses = []
         for epoch in range(4):
             views = [example + 0.1 * j for j in range(3)] if augmented else example
             loss = method(views, labels, 80 + epoch)["loss"]
@@ -113,8 +113,8 @@ def test_compiled_training_has_the_same_losses(augmented: bool, example: Tensor)
             optimizer.step()
             optimizer.zero_grad()
             method.after_step()
-            found.append(loss.item())
-        return found
+            losses.append(loss.item())
+        return losses
 
     assert losses(True) == pytest.approx(losses(False), abs=1e-4)
 

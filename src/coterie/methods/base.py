@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from ..data.targets import checked_targets
@@ -47,6 +48,7 @@ class Method(nn.Module, ABC):
         self.cross_entropy = CrossEntropy()
         """Computes the cross-entropy terms; replace it for label smoothing or class weights."""
         self._read_targets = False
+        self._trained = False  # whether losses were computed for a backward pass
         self.mean: MeanPeers | None = None
         self.deploys_mean = False
 
@@ -64,6 +66,7 @@ class Method(nn.Module, ABC):
         batches = [views] if isinstance(views, Tensor) else list(views)
         if len(batches) != self.views:
             raise InputError(self._wrong_views(len(batches)))
+        self._trained |= self.training and torch.is_grad_enabled()
         terms: dict[str, Tensor] = super().__call__(batches, self._checked(targets, len(batches[0])), epoch)
         return terms
 
@@ -114,11 +117,29 @@ class Method(nn.Module, ABC):
         return "mean1" if self.deploys_mean else "peer1"
 
     def deploy(self) -> nn.Module:
-        """Return the network to ship: the user's own class and keys, in evaluation mode, a copy of its own."""
+        """Return the network to ship: the user's own class and keys, in evaluation mode, a copy of its own.
+
+        It is refused if the peers were trained and the averages never followed them.
+        """
+        if self._averages_left_behind():
+            raise InputError(
+                f"{type(self).__name__} was trained, but its averaged weights were never updated: call "
+                "`after_step()` after every optimiser step."
+            )
         network = standalone(self.predictors()[self.deployed])
-        for mine, trained in zip(network.parameters(), self.net.peers[0].parameters(), strict=True):
-            mine.requires_grad_(trained.requires_grad)
+        for p, trained in zip(network.parameters(), self.net.peers[0].parameters(), strict=True):
+            p.requires_grad_(trained.requires_grad)
         return network
+
+    def _averages_left_behind(self) -> bool:
+        """Tell whether training changed the weights and `after_step` was never called, here or before a resume.
+
+        Only a step of the optimiser changes them: not one that was skipped, nor a backward pass that accumulates.
+        """
+        if self.mean is None or self.mean_method is None or self.mean.step or not self._trained:
+            return False
+        pairs = zip(self.net.parameters(), self.mean_method.net.parameters(), strict=True)
+        return not all(torch.equal(p, average) for p, average in pairs)
 
     def predictors(self) -> dict[str, nn.Module]:
         """Return every network that can be evaluated or deployed, each from images to logits."""

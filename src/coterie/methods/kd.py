@@ -79,24 +79,24 @@ class _Teacher:
 
     def load(self, student: PeerNet) -> nn.Module:
         """Return the teacher, on the student's device and in its precision."""
-        like = next(student.parameters())
+        reference = next(student.parameters())
         if self.network is None:
             if isinstance(self.source, nn.Module):
                 network = copy.deepcopy(self.source)
             else:
                 network = load_trained(self.source, self.model, student.num_classes, student.input_shape)
-            network = network.to(like).eval().requires_grad_(False)
+            network = network.to(reference).eval().requires_grad_(False)
             channels_last(network, [network], student.input_shape)
             with torch.no_grad():
-                logits = network(torch.zeros(2, *student.input_shape, device=like.device, dtype=like.dtype))
+                logits = network(reference.new_zeros(2, *student.input_shape))
             if logits.shape != (2, student.num_classes):
                 raise InputError(
                     f"The teacher knows {logits.shape[-1]} classes, the student {student.num_classes}."
                 )
             self.network = network
-        known = next(self.network.parameters())
-        if known.device != like.device or known.dtype != like.dtype:
-            self.network.to(like)
+        weight = next(self.network.parameters())
+        if weight.device != reference.device or weight.dtype != reference.dtype:
+            self.network.to(reference)
         return self.network
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Teacher:

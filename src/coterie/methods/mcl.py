@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -70,25 +72,34 @@ class MCL(Method):
         ).to(next(net.parameters()))
 
     def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
-        peers, m, t = self.net(views), self.net.size, self.temperature
+        peers, t = self.net(views), self.temperature
         s = self.similarities(peers)
-        across = ~torch.eye(m, dtype=torch.bool, device=s.device)
-        within, between = s.diagonal().movedim(-1, 0), s[across]
+        within, between = s.diagonal().movedim(-1, 0), _off_diagonal(s)
         a, b, c, d = self.weights
         return total(
             ce_peers=self.cross_entropy(peers.logits, targets),
             contrast=a * reduce(*contrast(within, targets)),
             contrast_across=b * reduce(*contrast(between, targets)),
             distil_contrast=c * reduce(peer_divergences(within.detach(), within, t), scale=t**2),
-            distil_across=d * distil_loss(s.transpose(0, 1)[across].detach(), between, t),
+            distil_across=d * distil_loss(_off_diagonal(s.transpose(0, 1)).detach(), between, t),
         )
 
     def similarities(self, peers: Peers) -> Tensor:
         """Compute S (m, m, B, B)."""
         embedded = [embed(f) for embed, f in zip(self.embed, peers.features, strict=True)]
-        with torch.autocast(embedded[0].device.type, enabled=False):  # else the product would be in half again
+        device = embedded[0].device.type
+        full_precision: AbstractContextManager[object] = nullcontext()
+        if torch.amp.is_autocast_available(device):  # not on meta
+            full_precision = torch.autocast(device, enabled=False)  # else the product would be in half again
+        with full_precision:
             v = F.normalize(widen(torch.stack(embedded)), dim=-1)
             return v.unsqueeze(1) @ v.transpose(-1, -2) / self.tau
 
     def ensemble(self, peers: Peers) -> Tensor:
         return peers.logits.mean(0)
+
+
+def _off_diagonal(s: Tensor) -> Tensor:
+    """(m, m, ...) -> (m (m-1), ...), row by row; a mask would wait for the device to count it."""
+    m = len(s)
+    return s.flatten(0, 1)[1:].unflatten(0, (m - 1, m + 1))[:, :-1].flatten(0, 1)

@@ -53,8 +53,8 @@ class OKDDip(Method):
         if shape is None or any(other != shape for other in others):
             raise InputError("OKDDip compares pooled features: its peers must end in Linear classifiers alike.")
         d = shape.numel()
-        like = next(net.parameters())
-        self.query, self.key = (nn.Linear(d, max(1, d // 8), bias=False).to(like) for _ in range(2))
+        reference = next(net.parameters())
+        self.query, self.key = (nn.Linear(d, max(1, d // 8), bias=False).to(reference) for _ in range(2))
 
     def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
         peers = self.net(views)

@@ -1,4 +1,4 @@
-"""A step that is tried on a copy of a method, before anything is trained."""
+"""Take a step with a copy of a method, before anything is trained."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def trial_step(method: Method, data: Data) -> Method:
 
 
 def peers_stay_identical(method: Method, data: Data) -> bool:
-    """Whether nothing would make peers differ that start equal: not their views, dropout, or what is beside them.
+    """Tell whether peers that start equal would stay so: neither their views, dropout nor heads make them differ.
 
     A step is tried: the last two peers, no leader being among them, get the same gradients or not.
     """
@@ -46,9 +46,6 @@ def _same(one: Sequence[Tensor | None], two: Sequence[Tensor | None]) -> bool:
 def uses_cross_entropy(method: Method, data: Data) -> bool:
     """Try a step and tell whether the method computes a cross-entropy by `method.cross_entropy`."""
     calls: list[bool] = []
-    handle = method.cross_entropy.register_forward_hook(lambda *_: calls.append(True))
-    try:
+    with method.cross_entropy.register_forward_hook(lambda *_: calls.append(True)):
         trial_step(method, data)
-    finally:
-        handle.remove()
     return bool(calls)

@@ -12,28 +12,19 @@ from ..errors import InputError
 
 
 def temperature(logits: Tensor, labels: Tensor) -> float:
-    """Return the T > 0 that minimises the likelihood loss of softmax(logits / T), found by golden-section search.
+    """Return the T > 0 that minimises the likelihood loss of softmax(logits / T).
 
     The loss is convex in 1/T, so unimodal in log T.
     """
+    from scipy.optimize import minimize_scalar  # takes a moment to import, and few runs are calibrated
+
     logits = logits.double()
 
     def loss(log_t: float) -> float:
         return F.cross_entropy(logits / math.exp(log_t), labels).item()
 
-    low, high, golden = math.log(0.01), math.log(100.0), (math.sqrt(5) - 1) / 2
-    a, b = high - golden * (high - low), low + golden * (high - low)
-    loss_a, loss_b = loss(a), loss(b)
-    while high - low > 1e-5:
-        if loss_a < loss_b:
-            high, b, loss_b = b, a, loss_a
-            a = high - golden * (high - low)
-            loss_a = loss(a)
-        else:
-            low, a, loss_a = a, b, loss_b
-            b = low + golden * (high - low)
-            loss_b = loss(b)
-    return math.exp((low + high) / 2)
+    bounds = math.log(0.01), math.log(100.0)
+    return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-5}).x)
 
 
 def halves(count: int) -> tuple[Tensor, Tensor]:

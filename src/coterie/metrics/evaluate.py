@@ -1,4 +1,4 @@
-"""Weights become numbers: errors, likelihood and calibration of every predictor, and how peers differ."""
+"""Score every predictor of a method: errors, likelihood and calibration, and how its peers differ."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ BINS = 15
 
 
 class Scores:
-    """Running sums over batches for one predictor; they stay on the device until read."""
+    """Running sums over batches for one predictor; they stay on the device until read.
+
+    images:  right in the first guess, right in the first five, their NLL and Brier score.
+    bins:    the confidence, correctness and count of each bin of confidence.
+    classes: of each class, its images, and how many of them were classified correctly.
+    pairs:   how often an image of class a was taken for class b, with `per_class` alone.
+    """
 
     def __init__(self, per_class: bool = False) -> None:
         self.count = 0
         self.counts_pairs = per_class
-        self.sums: Tensor | None = None
-        self.bins: Tensor | None = None
-        self.classes: Tensor | None = None
-        """Of each class: its images, and how many of them were classified correctly."""
-        self.pairs: Tensor | None = None
-        """How often an image of class a was taken for class b, if that is asked for."""
+        self.sums: dict[str, Tensor] = {}
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
         logits, classes = logits.float(), logits.shape[1]
@@ -44,43 +45,39 @@ class Scores:
         confidence = p.amax(1)
         # Brier (1950): the squared distance to the one-hot label, |p|^2 - 2 p_y + 1.
         brier = (p.square().sum(1) - 2 * p.gather(1, labels[:, None])[:, 0] + 1).double().sum()
-        sums = torch.stack([right.sum().double(), top.sum().double(), nll, brier])
-        # Bin (k/n, (k+1)/n]: confidence, correctness and count of each.
+        images = torch.stack([right.sum().double(), top.sum().double(), nll, brier])
+        # Bin (k/n, (k+1)/n].
         place = (confidence * BINS).ceil().long().clamp(1, BINS) - 1
         bins = torch.zeros(3, BINS, dtype=torch.float64, device=logits.device)
         bins.index_add_(1, place, torch.stack([confidence, right, torch.ones_like(right)]).double())
         # Not `bincount`: on a GPU it waits for the largest label.
         per_class = torch.zeros(2, classes, dtype=torch.float64, device=logits.device)
         per_class.index_add_(1, labels, torch.stack([torch.ones_like(right), right]).double())
-        pairs = None
+        sums = {"images": images, "bins": bins, "classes": per_class}
         if self.counts_pairs:
-            pairs = torch.bincount(labels * classes + guesses[:, 0], minlength=classes**2).view(classes, classes)
-        self.merge(len(labels), sums, bins, per_class, pairs)
+            pairs = torch.bincount(labels * classes + guesses[:, 0], minlength=classes**2)
+            sums["pairs"] = pairs.view(classes, classes)
+        self.merge(len(labels), sums)
 
-    def read(self) -> tuple[int, Tensor, Tensor, Tensor, Tensor | None]:
+    def read(self) -> tuple[int, dict[str, Tensor]]:
         """Return the sums, no longer on the device, for another process."""
-        assert self.sums is not None and self.bins is not None and self.classes is not None
-        pairs = self.pairs.cpu() if self.pairs is not None else None
-        return self.count, self.sums.cpu(), self.bins.cpu(), self.classes.cpu(), pairs
+        return self.count, {name: values.cpu() for name, values in self.sums.items()}
 
-    def merge(self, count: int, sums: Tensor, bins: Tensor, classes: Tensor, pairs: Tensor | None) -> None:
+    def merge(self, count: int, sums: dict[str, Tensor]) -> None:
         """Add what a process has counted."""
         self.count += count
-        self.sums = sums if self.sums is None else self.sums + sums
-        self.bins = bins if self.bins is None else self.bins + bins
-        self.classes = classes if self.classes is None else self.classes + classes
-        self.pairs = pairs if self.pairs is None or pairs is None else self.pairs + pairs
+        for name, values in sums.items():
+            self.sums[name] = self.sums[name] + values if name in self.sums else values
 
     def result(self) -> dict[str, float]:
-        """Percent of errors in the first and first five guesses, NLL, expected calibration error, Brier score.
+        """Return percent of errors in the first and first five guesses, NLL, calibration error, Brier score.
 
         The balanced error is the mean over the classes of each class's error; those without images are left out.
         """
-        assert self.sums is not None and self.bins is not None and self.classes is not None
-        top1, top5, nll, brier = (self.sums / self.count).tolist()
-        confidence, right, _ = self.bins
+        top1, top5, nll, brier = (self.sums["images"] / self.count).tolist()
+        confidence, right, _ = self.sums["bins"]
         ece = (confidence - right).abs().sum().item() / self.count
-        images, correct = self.classes.cpu()
+        images, correct = self.sums["classes"].cpu()
         tested = images > 0
         balanced = (1 - correct[tested] / images[tested]).mean().item()
         return {
@@ -94,14 +91,12 @@ class Scores:
 
     def reliability(self) -> list[tuple[float, float, int]]:
         """Return mean confidence, accuracy and images of each bin; zeros where it is empty."""
-        assert self.bins is not None
-        return [(c / n, r / n, int(n)) if n else (0.0, 0.0, 0) for c, r, n in self.bins.T.tolist()]
+        return [(c / n, r / n, int(n)) if n else (0.0, 0.0, 0) for c, r, n in self.sums["bins"].T.tolist()]
 
     def per_class(self, names: list[str]) -> list[dict[str, Any]]:
-        """For each class: its images, percent of them missed, percent of its guesses that are wrong, and the
-        class that it is most often taken for; None where there is nothing to divide by."""
-        assert self.pairs is not None
-        pairs = self.pairs.cpu()
+        """Return for each class its images, percent of them missed, percent of its guesses that are wrong, and
+        the class that it is most often taken for; None where there is nothing to divide by."""
+        pairs = self.sums["pairs"].cpu()
         right, images, guesses = pairs.diagonal(), pairs.sum(1), pairs.sum(0)
         wrong = pairs - torch.diag(right)
         return [
@@ -120,7 +115,7 @@ def evaluate(
     method: Method,
     batches: Iterable[tuple[Tensor, Tensor]],
     device: torch.device | str = "cpu",
-    gather: Callable[[Any], list[Any]] = lambda mine: [mine],
+    gather: Callable[[Any], list[Any]] = lambda counts: [counts],
     classes: list[str] | None = None,
     mistakes: Mistakes | None = None,
 ) -> dict[str, Any]:
@@ -148,15 +143,15 @@ def evaluate(
                 peers = [z for name, z in logits.items() if name.removeprefix(kind).isdigit()]
                 if len(peers) > 1:
                     spread.setdefault(kind, []).append(_spread(torch.stack(peers)))
-    mine = (
-        {name: s.read() for name, s in scores.items()},
-        {k: torch.stack(parts).sum(0).cpu() for k, parts in spread.items()},
+    counts = (
+        {name: score.read() for name, score in scores.items()},
+        {kind: torch.stack(parts).sum(0).cpu() for kind, parts in spread.items()},
     )
     scores, spread = {}, {}
-    for counted, spreads in gather(mine):
-        for name, sums in counted.items():
+    for score_sums, spread_sums in gather(counts):
+        for name, sums in score_sums.items():
             scores.setdefault(name, Scores()).merge(*sums)
-        for kind, sums in spreads.items():
+        for kind, sums in spread_sums.items():
             spread.setdefault(kind, []).append(sums)
     diversity, agreement = {}, {}
     for kind, parts in spread.items():
@@ -165,16 +160,11 @@ def evaluate(
     if classes is not None:
         for name, score in scores.items():
             results[name] |= {"bins": score.reliability(), "per_class": score.per_class(classes)}
-    return {
-        "predictors": results,
-        "deployed": method.deployed,
-        "diversity": diversity,
-        "agreement": agreement,
-    }
+    return {"predictors": results, "deployed": method.deployed, "diversity": diversity, "agreement": agreement}
 
 
 def _spread(logits: Tensor) -> Tensor:
-    """(m, B, C) -> sums over the batch of the pairs' mean distance and mean agreement."""
+    """Sum over a batch of (m, B, C) the mean distance and the mean agreement of two peers."""
     p, guess = logits.float().softmax(-1), logits.argmax(-1)
     pairs = list(combinations(range(len(p)), 2))
     distance = torch.stack([(p[a] - p[b]).norm(dim=-1).sum() for a, b in pairs]).mean()
@@ -185,7 +175,7 @@ def _spread(logits: Tensor) -> Tensor:
 def calibrations(
     method: Method, data: Data, device: torch.device | str, tested: Data | None = None
 ) -> dict[str, dict[str, Any]]:
-    """For each predictor: {temperature, fit_on, scored_on, before, after}, scored on images it was not fit on.
+    """Return {temperature, fit_on, scored_on, before, after} of each predictor, scored on images not fit on.
 
     It is fit on the images that the run held out, and scored on the test set; a run that held none out has to
     divide the test images between the two.

@@ -72,9 +72,8 @@ class Difference:
 
 
 def paired(ours: Mapping[Any, float], theirs: Mapping[Any, float], confidence: float = 0.95) -> Difference | None:
-    """Of two numbers by seed: ours - theirs over the common seeds, Student's t with n - 1 degrees of freedom."""
-    seeds = [seed for seed in ours if seed in theirs]
-    spread = Spread.of(ours[seed] - theirs[seed] for seed in seeds)
+    """Average ours - theirs over the common seeds; the interval is Student's t with n - 1 degrees of freedom."""
+    spread = Spread(tuple(paired_differences(ours, theirs)))
     if not spread.count:
         return None
     half = None

@@ -1,4 +1,4 @@
-"""Networks to make peers of: made, tried on images, drawn anew, and given the modules they share."""
+"""Build the networks that become peers: call the factory, make a dry run, draw new weights, share modules."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ Factory = Callable[[], nn.Module]
 
 
 def make_network(maker: Factory | nn.Module) -> nn.Module:
+    """Call a factory, or copy a module."""
     model = copy.deepcopy(maker) if isinstance(maker, nn.Module) else maker()
     if not isinstance(model, nn.Module):
         raise InputError(f"The factory returned {type(model).__name__}, not a torch.nn.Module.")
@@ -24,7 +25,7 @@ def make_network(maker: Factory | nn.Module) -> nn.Module:
 
 
 def example_for(model: nn.Module, shape: tuple[int, int, int] | None = None) -> Tensor:
-    """Two images of this shape, else of the network's own (timm's `default_cfg`), else 3x32x32 or 3x224x224."""
+    """Return two images of this shape, else of the network's (timm's `default_cfg`), else 3x32x32 or 3x224x224."""
     declared = getattr(model, "default_cfg", None) or {}
     sizes = [declared["input_size"]] if "input_size" in declared else [(3, 32, 32), (3, 224, 224)]
     sizes = sizes if shape is None else [shape]
@@ -37,8 +38,8 @@ def example_for(model: nn.Module, shape: tuple[int, int, int] | None = None) -> 
         except (RuntimeError, ValueError, AssertionError):
             continue
         return example
-    tried = ", ".join("x".join(map(str, size)) for size in sizes)
-    raise InputError(f"{type(model).__name__} takes no image of {tried}: pass a batch of inputs as `example`.")
+    refused = ", ".join("x".join(map(str, size)) for size in sizes)
+    raise InputError(f"{type(model).__name__} takes no image of {refused}: pass a batch of inputs as `example`.")
 
 
 def trace_logits(model: nn.Module, example: Tensor) -> Trace:
@@ -63,20 +64,22 @@ def trace_logits(model: nn.Module, example: Tensor) -> Trace:
 
 def _check_logits(model: nn.Module, output: Any, images: Tensor, when: str = "") -> None:
     if not isinstance(output, Tensor) or output.dim() != 2 or len(output) != len(images):
-        came = f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else _kind(output)
         raise InputError(
-            f"{type(model).__name__} must return logits of shape (batch, classes), but gave {came}{when}: "
-            "wrap it in a module whose forward returns the logits alone."
+            f"{type(model).__name__} must return logits of shape (batch, classes), but gave "
+            f"{_kind(output)}{when}: wrap it in a module whose forward returns the logits alone."
         )
 
 
 def _kind(output: Any) -> str:
+    if isinstance(output, Tensor):
+        return f"a tensor of shape {tuple(output.shape)}"
     if isinstance(output, dict):
         return f"a dict with {', '.join(map(str, output))}"
     return f"a {type(output).__name__}" + (f" of {len(output)}" if isinstance(output, (tuple, list)) else "")
 
 
 def same_classes(traces: list[Trace]) -> int:
+    """Return how many classes all of these networks have; refuse different numbers."""
     classes = [trace.output.shape[1] for trace in traces]
     if len(set(classes)) > 1:
         raise InputError(f"Peers must have the same number of classes, not {', '.join(map(str, classes))}.")
@@ -113,16 +116,16 @@ def share_modules(first: nn.Module, other: nn.Module, split: Split) -> None:
     """Give `other` the very modules, parameters and buffers that `first` has before the cut."""
     twins: dict[int, nn.Module] = {}
     for name in split.modules:
-        mine, theirs = (list(model.get_submodule(name).modules()) for model in (first, other))
-        if len(mine) != len(theirs):
+        shared, replaced = (list(model.get_submodule(name).modules()) for model in (first, other))
+        if len(shared) != len(replaced):
             raise InputError(
                 f"The factory makes networks of different structure: '{name}' is not always the same."
             )
-        twins |= zip(map(id, theirs), mine, strict=True)
+        twins |= zip(map(id, replaced), shared, strict=True)
     for module in list(other.modules()):
         for child, part in module._modules.items():  # by what they are: a module may have several names
             module._modules[child] = twins.get(id(part), part)
     for name in split.owners:
-        owner, copy_ = first.get_submodule(name), other.get_submodule(name)
-        copy_._parameters.update(owner._parameters)
-        copy_._buffers.update(owner._buffers)
+        source, target = first.get_submodule(name), other.get_submodule(name)
+        target._parameters.update(source._parameters)
+        target._buffers.update(source._buffers)

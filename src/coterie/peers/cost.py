@@ -6,7 +6,7 @@ import copy
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -30,8 +30,7 @@ def macs(module: nn.Module, shape: tuple[int, ...]) -> int:
     Counted are convolutions and matrix products, those of attention among them; bias, activations and
     normalisation are not.
     """
-    like = next(module.parameters())
-    image = torch.zeros(1, *shape, device=like.device, dtype=like.dtype)
+    image = next(module.parameters()).new_zeros(1, *shape)
     with evaluating(module), counting() as counter:
         module(image)
     return counter.get_total_flops() // 2
@@ -45,9 +44,7 @@ def macs_by_layer(module: nn.Module, image: Tensor) -> dict[str, int]:
     """
     flops: dict[str, int] = {}
     running = [""]
-    handles = []
-
-    with evaluating(module), counting() as counter:
+    with evaluating(module), counting() as counter, ExitStack() as hooks:
 
         def assign() -> None:
             """Give what was counted since the last call to the innermost module."""
@@ -63,16 +60,10 @@ def macs_by_layer(module: nn.Module, image: Tensor) -> dict[str, int]:
             assign()
             running.pop()
 
-        try:
-            for name, part in module.named_modules():
-                handles += [
-                    part.register_forward_pre_hook(partial(enter, name)),
-                    part.register_forward_hook(leave),
-                ]
-            module(image.clone())
-        finally:
-            for handle in handles:
-                handle.remove()
+        for name, part in module.named_modules():
+            hooks.enter_context(part.register_forward_pre_hook(partial(enter, name)))
+            hooks.enter_context(part.register_forward_hook(leave))
+        module(image.clone())
     return {name: count // (2 * len(image)) for name, count in flops.items()}
 
 
@@ -85,43 +76,35 @@ def training_macs(method: nn.Module, shape: tuple[int, ...], views: int, classes
     on two images; batch-norm statistics, gradients and the RNG state of the method stay as they are. `prepare` it
     first: what it does only once is no part of a step.
     """
-    batch = 2
 
-    def loss(trial: nn.Module, like: Tensor) -> Tensor:
-        inputs = [_noise(batch, shape, like) for _ in range(views)]
-        labels = torch.arange(batch, device=like.device) % classes
+    def loss(trial: nn.Module, inputs: list[Tensor]) -> Tensor:
+        labels = torch.arange(len(inputs[0]), device=inputs[0].device) % classes
         # At the end of any ramp-up: every term has its weight.
         terms: dict[str, Tensor] = trial(inputs, labels, 10**6)
         return terms["loss"]
 
-    return _step_macs(method, loss) / batch
+    return _step_macs(method, shape, views, loss)
 
 
 def plain_training_macs(network: nn.Module, shape: tuple[int, ...]) -> float:
     """Count the multiply-adds of a training step of a network alone for each image, as `training_macs` does."""
-    batch = 2
-
-    def loss(trial: nn.Module, like: Tensor) -> Tensor:
-        logits: Tensor = trial(_noise(batch, shape, like))
-        return logits.sum()
-
-    return _step_macs(network, loss) / batch
+    return _step_macs(network, shape, 1, lambda trial, inputs: trial(inputs[0]).sum())
 
 
-def _step_macs(module: nn.Module, loss: Callable[[nn.Module, Tensor], Tensor]) -> float:
-    """Count loss and backward pass of a copy of the module; `loss` also gets a weight, for device and dtype."""
+def _step_macs(
+    module: nn.Module, shape: tuple[int, ...], views: int, loss: Callable[[nn.Module, list[Tensor]], Tensor]
+) -> float:
+    """Count the loss of a copy of the module on views of two images, and its backward pass, for each image."""
     trial = copy.deepcopy(module).train()
     for part in trial.modules():
         if isinstance(part, _BatchNorm):
             part.eval()  # costs the same, and a synchronised one does not wait for other processes
-    like = next(trial.parameters())
-    with torch.random.fork_rng([like.device] if like.is_cuda else []), torch.enable_grad(), counting() as counter:
-        loss(trial, like).backward()
-    return counter.get_total_flops() / 2
-
-
-def _noise(batch: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
-    return torch.randn(batch, *shape, device=like.device, dtype=like.dtype)
+    weight = next(trial.parameters())
+    devices = [weight.device] if weight.is_cuda else []
+    with torch.random.fork_rng(devices), torch.enable_grad(), counting() as counter:
+        inputs = [weight.new_empty(2, *shape).normal_() for _ in range(views)]
+        loss(trial, inputs).backward()
+    return counter.get_total_flops() / 4  # two images, and two operations for each multiply-add
 
 
 @contextmanager
@@ -144,8 +127,8 @@ def _convolution_backward_flops(
     gradient: Sequence[int], x: Sequence[int], weight: Sequence[int], *options: Any, **_: Any
 ) -> int:
     """Count each gradient, of input and of weight, as a forward pass; torch's formula forgets the groups."""
-    transposed, wanted = options[4], options[7]
-    return sum(wanted[:2]) * conv_flop_count(list(x), list(weight), list(gradient), transposed)
+    transposed, output_mask = options[4], options[7]
+    return sum(output_mask[:2]) * conv_flop_count(list(x), list(weight), list(gradient), transposed)
 
 
 def interleaved(runs: dict[str, Callable[[], object]], seconds: float = 1.0) -> dict[str, float]:

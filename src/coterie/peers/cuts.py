@@ -12,7 +12,7 @@ from ..errors import InputError
 from .bottlenecks import bottlenecks
 from .build import trace_logits
 from .cost import macs_by_layer, parameters
-from .trace import Split, Trace, branch_parameters, shared_parameters
+from .trace import Trace, branch_parameters, shared_parameters
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,12 @@ def list_cuts(model: nn.Module, example: Tensor) -> list[Cut]:
         shared = sum(_macs_in(layers, name) for name in split.modules)
         if cuts and shared <= cuts[-1].shared_macs:
             continue
-        cuts.append(_cut(model, trace, split, shared, total))
+        trunk, branch = (
+            sum(p.numel() for p in side(model, split)) for side in (shared_parameters, branch_parameters)
+        )
+        positions = _positions(trace.shapes.get(split.cut))
+        cuts.append(Cut(split.cut, trunk, branch, shared, total - shared, positions))
     return cuts
-
-
-def _cut(model: nn.Module, trace: Trace, split: Split, shared: int, total: int) -> Cut:
-    shared_count = sum(p.numel() for p in shared_parameters(model, split))
-    own_count = sum(p.numel() for p in branch_parameters(model, split))
-    return Cut(split.cut, shared_count, own_count, shared, total - shared, _positions(trace.shapes.get(split.cut)))
 
 
 def default_cut(model: nn.Module, example: Tensor) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -53,17 +53,16 @@ def _changes_of_one_run(network: nn.Module, split: Split, images: Tensor) -> set
         seen[:] = [(other, t, t._version) for other, t, _ in seen]
         watch(name, output)
 
-    cut = network.get_submodule(split.cut)
-    enter = lambda module, args, kwargs: watch(split.cut, (args, kwargs))  # noqa: E731
-    handles = [cut.register_forward_pre_hook(enter, with_kwargs=True)]
-    for name in split.calls:
-        module = network.get_submodule(name)
-        handles.append(module.register_forward_pre_hook(note_changes))
-        handles.append(module.register_forward_hook(partial(leave, name)))
-    try:
+    def enter_cut(module: nn.Module, args: Any, kwargs: Any) -> None:
+        watch(split.cut, (args, kwargs))
+
+    with ExitStack() as hooks:
+        cut = network.get_submodule(split.cut)
+        hooks.enter_context(cut.register_forward_pre_hook(enter_cut, with_kwargs=True))
+        for name in split.calls:
+            module = network.get_submodule(name)
+            hooks.enter_context(module.register_forward_pre_hook(note_changes))
+            hooks.enter_context(module.register_forward_hook(partial(leave, name)))
         network(images)
-    finally:
-        for handle in handles:
-            handle.remove()
     note_changes()
     return changed

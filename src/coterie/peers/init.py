@@ -24,11 +24,11 @@ def init_from(net: PeerNet, file: Path | None = None, noise: float = 0.0) -> Non
     first = net.peers[0]
     if file is not None:
         first.load_state_dict(_fitting(net, _read(file), file))
-    shared = {id(p) for p in first.parameters()}
+    shared = set(first.parameters())
     for peer in net.peers[1:]:
         peer.load_state_dict(first.state_dict())
         for p in peer.parameters():
-            if noise and id(p) not in shared and p.numel() > 1:
+            if noise and p not in shared and p.numel() > 1:
                 p.add_(noise * p.std() * torch.randn_like(p))
 
 
@@ -44,24 +44,23 @@ def _read(file: Path) -> dict[str, Tensor]:
 def _fitting(net: PeerNet, weights: dict[str, Tensor], file: Path) -> dict[str, Tensor]:
     """Return the file's weights, the network's own where classes differ; refuse any other difference."""
     own = net.peers[0].state_dict()
-    for_classes = {name for name, w in own.items() if w.dim() and len(w) == net.num_classes}
-    anew = {
+    differing = [name for name, w in own.items() if name not in weights or weights[name].shape != w.shape]
+    fresh = {
         name
-        for name in for_classes
-        if name not in weights
-        or (weights[name].shape != own[name].shape and weights[name].shape[1:] == own[name].shape[1:])
+        for name in differing
+        if own[name].dim() and len(own[name]) == net.num_classes
+        if name not in weights or weights[name].shape[1:] == own[name].shape[1:]
     }
-    missing = [name for name in own if name not in weights and name not in anew]
+    missing = [name for name in own if name not in weights and name not in fresh]
     unexpected = [name for name in weights if name not in own]
-    differing = [n for n, w in own.items() if n in weights and n not in anew and weights[n].shape != w.shape]
-    for what, names in (("lacks", missing), ("has, unknown to the network,", unexpected)):
+    for problem, names in (("lacks", missing), ("has, unknown to the network,", unexpected)):
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            raise InputError(f"{file} does not fit the network: it {what} {', '.join(names[:3])}{more}.")
-    if differing:
-        name = differing[0]
-        shapes = f"{tuple(weights[name].shape)} in the file, {tuple(own[name].shape)} in the network"
-        raise InputError(f"{file} does not fit the network: {name} is {shapes}.")
-    if anew:
-        print(f"{file}: other classes than the data, so {', '.join(sorted(anew))} start anew.")
-    return {name: w if name in anew else weights[name] for name, w in own.items()}
+            raise InputError(f"{file} does not fit the network: it {problem} {', '.join(names[:3])}{more}.")
+    for name in differing:
+        if name not in fresh:
+            shapes = f"{tuple(weights[name].shape)} in the file, {tuple(own[name].shape)} in the network"
+            raise InputError(f"{file} does not fit the network: {name} is {shapes}.")
+    if fresh:
+        print(f"{file}: other classes than the data, so {', '.join(sorted(fresh))} start anew.")
+    return {name: w if name in fresh else weights[name] for name, w in own.items()}

@@ -15,8 +15,7 @@ def channels_last(module: nn.Module, networks: Iterable[nn.Module], shape: Itera
 
     A network that flattens its map with `view` cannot: what its convolutions give is then not contiguous.
     """
-    like = next(module.parameters())
-    images = torch.zeros(2, *shape, device=like.device, dtype=like.dtype)
+    images = next(module.parameters()).new_zeros(2, *shape)
     module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:
         for network in networks:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from ..errors import InputError, reason
 from .build import (
@@ -95,10 +95,10 @@ class PeerNet(nn.Module):
         self.peers = nn.ModuleList(models)
         self.checkpoint_activations = checkpoint_activations
         self._compiled: Callable[[list[Tensor]], list[Any]] | None = None
-        self._trunk = Trunk(models[0], self.split, example) if self.split is not None else None
+        self._trunk = Trunk(models[0], self.split, example)
         self._taps = [Taps(model, trace, cut) for model, trace in zip(models, traces, strict=True)]
         for taps in self._taps:
-            taps.trunk.copies = self._trunk is not None and self._trunk.output_changes
+            taps.trunk.copies = self._trunk.output_changes
         self._changes_input = self._joint_checked = False
         self._image = example[:1].clone()
         self.shapes = self._check(example)
@@ -120,23 +120,25 @@ class PeerNet(nn.Module):
             # Not compiled: the stand-ins for the parameters are new ones in every step.
             compiled, self._compiled = self._compiled, None
             try:
-                with scaled_gradients(self, shared_parameters(self.peers[0], self.split), trunk_gradient):
-                    return self.forward(views, joint)
+                scaled = scaled_gradients(self, shared_parameters(self.peers[0], self.split), trunk_gradient)
+                # Every place is named once: with `tie_weights` torch would not restore modules with two names.
+                peers: Peers = functional_call(self, scaled, (views, joint), tie_weights=False)
+                return peers
             finally:
                 self._compiled = compiled
-        each = [views] if isinstance(views, Tensor) else list(views)
-        one_view = len(each) == 1
+        inputs = [views] if isinstance(views, Tensor) else list(views)
+        one_view = len(inputs) == 1
         if one_view:
-            each *= self.size
-        if len(each) != self.size:
-            raise InputError(f"{self.size} peers need {self.size} views or one for all, not {len(each)}.")
+            inputs *= self.size
+        if len(inputs) != self.size:
+            raise InputError(f"{self.size} peers need {self.size} views or one for all, not {len(inputs)}.")
         if self._changes_input:
-            each = [view.clone() for view in each]
-        joint = joint and not one_view and self._trunk is not None
-        if joint or (self._trunk is not None and (self.checkpoint_activations or (one_view and self.size > 1))):
-            computed = self._through_trunk(each, once=joint or one_view, joint=joint)
+            inputs = [view.clone() for view in inputs]
+        joint = joint and not one_view and self.split is not None
+        if joint or (self.split is not None and (self.checkpoint_activations or (one_view and self.size > 1))):
+            computed = self._through_trunk(inputs, once=joint or one_view, joint=joint)
         else:
-            computed = (self._compiled or self._run)(each)
+            computed = (self._compiled or self._run)(inputs)
         logits, features, maps, trunks = zip(*computed, strict=True)
         trunk = tuple(t for t in trunks if t is not None)
         return Peers(torch.stack(logits), features, maps, trunk[:1] if one_view else trunk)
@@ -163,8 +165,7 @@ class PeerNet(nn.Module):
         """Run each peer on its view: (logits, feature, map, trunk output) of each."""
         computed = []
         for j, (peer, taps, view) in enumerate(zip(self.peers, self._taps, views, strict=True)):
-            if self._trunk is not None:
-                self._trunk.select_peer(j)
+            self._trunk.select_peer(j)
             taps.open()
             logits = peer(view)
             computed.append((logits, *taps.take()))
@@ -172,12 +173,12 @@ class PeerNet(nn.Module):
 
     @torch.compiler.disable  # a compiler from outside would not see the replaced calls; ours is within
     def _through_trunk(self, views: list[Tensor], once: bool, joint: bool) -> list[Any]:
-        assert self._trunk is not None and self.split is not None
-        compiled = self._compiled is not None and not joint
-        with self._trunk.running(once, self.checkpoint_activations, compiled):
+        compiled = None if joint else self._compiled
+        with self._trunk.running(once, self.checkpoint_activations, compiled is not None):
             if joint:
-                self._trunk.run_joint(self.peers[0], self.peers[0].get_submodule(self.split.cut), views)
-            return (self._compiled if compiled and self._compiled else self._run)(views)
+                assert self.split is not None
+                self._trunk.run_joint(self.peers[0], self.split.cut, views)
+            return (compiled or self._run)(views)
 
     def _check(self, example: Tensor) -> dict[str, tuple[torch.Size | None, ...]]:
         """Assert that peers sharing one trunk run give exactly what each gives alone; learn the shapes.
@@ -192,7 +193,7 @@ class PeerNet(nn.Module):
         try:
             with evaluating(self):
                 for peer in self.peers:
-                    with self._trunk.watched() if self._trunk is not None else _nothing_shared() as names:
+                    with self._trunk.watched() as names:
                         alone.append(peer(inputs))
                     ran.append(names)
                     if idle := min(ran[0] - names, default=None):
@@ -228,24 +229,24 @@ class PeerNet(nn.Module):
 
         The first joint pass calls it; a method that will want one may call it earlier.
         """
-        if self._trunk is None or self.split is None or self._joint_checked:
+        if self.split is None or self._joint_checked:
             return
         self._joint_checked = True  # it runs a joint pass itself
         try:
-            self._compare_joint(self._trunk, self.split.cut)
+            self._compare_joint(self.split.cut)
         except Exception as error:  # whatever a user's forward may raise
             self._joint_checked = False
-            said = reason(error) if isinstance(error, InputError) else f"{type(error).__name__}: {reason(error)}"
+            name = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
             raise InputError(
                 f"Cut at '{self.split.cut}', the views of all peers cannot be one batch for the shared modules "
-                f"({said}): leave out joint_trunk."
+                f"({name}{reason(error)}): leave out joint_trunk."
             ) from error
 
-    def _compare_joint(self, trunk: Trunk, cut: str) -> None:
+    def _compare_joint(self, cut: str) -> None:
         reference = next(self.parameters())
         image = self._image.to(reference.device)
         image = image.to(reference.dtype) if image.is_floating_point() else image
-        trunk.learn_batch_dims(self.peers[0], cut, _other_images(image, 3))
+        self._trunk.learn_batch_dims(self.peers[0], cut, _other_images(image, 3))
         views = list(_other_images(image, 2 * self.size).chunk(self.size))
         with evaluating(self):
             expected = torch.stack([p(v.clone()) for p, v in zip(self.peers, views, strict=True)]).double()
@@ -270,10 +271,6 @@ def _other_images(image: Tensor, count: int) -> Tensor:
         values = torch.randn(1000, generator=generator).to(image)
     chosen = torch.randint(len(values), (count, *image.shape[1:]), generator=generator)
     return values[chosen.to(image.device)]
-
-
-def _nothing_shared() -> AbstractContextManager[set[str]]:
-    return nullcontext(set())
 
 
 def standalone(peer: nn.Module) -> nn.Module:

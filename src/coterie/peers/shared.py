@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -30,9 +30,9 @@ class SharedCall:
     batch_dims: which these are, in evaluation (False) and in training (True).
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        self.once = self.clone_outputs = self.recompute = self.of_forward = False
+    def __init__(self, module: nn.Module, clone_outputs: bool) -> None:
+        self.module, self.clone_outputs = module, clone_outputs
+        self.once = self.recompute = self.of_forward = False
         self.outputs: list[Any] = []
         self.next = self.peer = 0
         self.slices = 1
@@ -83,16 +83,19 @@ class SharedCall:
 
 
 class Trunk:
-    """The shared modules of a PeerNet by their calls, and how they run in this forward pass."""
+    """The shared modules of a PeerNet by their calls, and how they run in this forward pass.
 
-    def __init__(self, first: nn.Module, split: Split, example: Tensor) -> None:
-        self.names = split.calls
-        self.calls = [SharedCall(first.get_submodule(name)) for name in self.names]
-        changed = changed_in_place(first, split, example)
-        self.output_changes = split.cut in changed
+    Without a split there are none.
+    """
+
+    def __init__(self, first: nn.Module, split: Split | None, example: Tensor) -> None:
+        self.calls: dict[str, SharedCall] = {}
+        self.output_changes = False
         """Whether a branch changes in place what enters it."""
-        for name, call in zip(split.calls, self.calls, strict=True):
-            call.clone_outputs = name in changed
+        if split is not None:
+            changed = changed_in_place(first, split, example)
+            self.output_changes = split.cut in changed
+            self.calls = {name: SharedCall(first.get_submodule(name), name in changed) for name in split.calls}
 
     @contextmanager
     def running(self, once: bool, recompute: bool, compiled: bool) -> Iterator[None]:
@@ -102,14 +105,14 @@ class Trunk:
         `forward`.
         """
         slot = "forward" if compiled else "_call_impl"
-        for call in self.calls:
+        for call in self.calls.values():
             call.once, call.recompute, call.of_forward = once, recompute, compiled
             call.reset()
             setattr(call.module, slot, call)
         try:
             yield
         finally:
-            for call in self.calls:
+            for call in self.calls.values():
                 delattr(call.module, slot)
                 call.reset()  # no graph is kept alive
 
@@ -117,25 +120,21 @@ class Trunk:
     def watched(self) -> Iterator[set[str]]:
         """Collect the names of the shared modules that run while the context lasts."""
         ran: set[str] = set()
-        handles = [
-            call.module.register_forward_pre_hook(lambda module, args, name=name: ran.add(name))
-            for name, call in zip(self.names, self.calls, strict=True)
-        ]
-        try:
+        with ExitStack() as hooks:
+            for name, call in self.calls.items():
+                note = lambda module, args, name=name: ran.add(name)  # noqa: E731
+                hooks.enter_context(call.module.register_forward_pre_hook(note))
             yield ran
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def select_peer(self, peer: int) -> None:
-        for call in self.calls:
+        for call in self.calls.values():
             call.select_peer(peer)
 
-    def run_joint(self, network: nn.Module, cut: nn.Module, views: Sequence[Tensor]) -> None:
+    def run_joint(self, network: nn.Module, cut: str, views: Sequence[Tensor]) -> None:
         """Run only the shared modules, on all views as one batch; each peer will be handed its part."""
         self.select_peer(0)
         _run_before(cut, network, torch.cat(list(views)))
-        for call in self.calls:
+        for call in self.calls.values():
             call.slices = len(views)
 
     def learn_batch_dims(self, network: nn.Module, cut: str, images: Tensor) -> None:
@@ -153,39 +152,32 @@ class Trunk:
                     if not training:
                         raise
                     more, fewer = {}, {}
-                for name, call in zip(self.names, self.calls, strict=True):
-                    known = _batch_dims(name, more[name], fewer[name]) if more else call.batch_dims[False]
-                    call.batch_dims[training] = known
+                for name, call in self.calls.items():
+                    dims = _batch_dims(name, more[name], fewer[name]) if more else call.batch_dims[False]
+                    call.batch_dims[training] = dims
 
     def _shapes(self, network: nn.Module, cut: str, images: Tensor) -> dict[str, list[list[torch.Size]]]:
         """Return, for each call of each shared module, the shapes of the tensors that it returns."""
-        shapes: dict[str, list[list[torch.Size]]] = {name: [] for name in self.names}
+        shapes: dict[str, list[list[torch.Size]]] = {name: [] for name in self.calls}
 
         def leave(name: str, module: nn.Module, args: Any, output: Any) -> None:
             shapes[name].append([tensor.shape for tensor in _tensors(output)])
 
-        handles = [network.get_submodule(name).register_forward_hook(partial(leave, name)) for name in self.names]
-        try:
-            _run_before(network.get_submodule(cut), network, images)
-        finally:
-            for handle in handles:
-                handle.remove()
+        with ExitStack() as hooks:
+            for name in self.calls:
+                hooks.enter_context(network.get_submodule(name).register_forward_hook(partial(leave, name)))
+            _run_before(cut, network, images)
         return shapes
 
 
-def _run_before(cut: nn.Module, network: nn.Module, images: Tensor) -> None:
+def _run_before(cut: str, network: nn.Module, images: Tensor) -> None:
     """Run a network up to its cut."""
 
     def stop(module: nn.Module, args: Any) -> None:
         raise _TrunkDone
 
-    handle = cut.register_forward_pre_hook(stop, prepend=True)
-    try:
+    with network.get_submodule(cut).register_forward_pre_hook(stop, prepend=True), suppress(_TrunkDone):
         network(images)
-    except _TrunkDone:
-        pass
-    finally:
-        handle.remove()
 
 
 def _tensors(output: Any) -> list[Tensor]:
@@ -201,9 +193,9 @@ def _batch_dims(name: str, more: list[list[torch.Size]], fewer: list[list[torch.
         differing = [
             [d for d, (a, b) in enumerate(zip(*pair, strict=True)) if a != b] for pair in zip(*shapes, strict=True)
         ]
-        if any(len(some) > 1 for some in differing):
+        if any(len(growing) > 1 for growing in differing):
             raise InputError(f"'{name}' returns a tensor of which several dimensions grow with the images")
-        dims.append([some[0] if some else None for some in differing])
+        dims.append([growing[0] if growing else None for growing in differing])
     return dims
 
 
@@ -211,47 +203,28 @@ class _TrunkDone(Exception):
     pass
 
 
-@contextmanager
-def scaled_gradients(network: nn.Module, parameters: list[nn.Parameter], factor: float) -> Iterator[None]:
-    """Replace these parameters, while the context lasts, by themselves with scaled gradients.
+def scaled_gradients(network: nn.Module, parameters: list[nn.Parameter], factor: float) -> dict[str, Tensor]:
+    """Return tensors in place of these parameters, by name: they pass on gradients multiplied with a factor.
 
     On the parameters, not on what crosses the cut: the same, gradients being linear, and right as well for
     networks in which several tensors cross it, or a class token that the peers have in common.
     """
-    scaled = {p: _Scaled.apply(p, factor) for p in parameters}
-    places = [
-        (module._parameters, name, p)
-        for module in network.modules()
+    scaled = {p: p.view_as(p) for p in parameters}
+    for tensor in scaled.values():
+        if tensor.requires_grad:
+            tensor.register_hook(lambda gradient: gradient * factor)
+    return {
+        f"{owner}.{name}": scaled[p]
+        for owner, module in network.named_modules()
         for name, p in module._parameters.items()
         if p in scaled
-    ]
-    try:
-        for owner, name, p in places:
-            owner[name] = scaled[p]
-        yield
-    finally:
-        for owner, name, p in places:
-            owner[name] = p
-
-
-class _Scaled(torch.autograd.Function):
-    """The identity, whose gradient is multiplied with a factor."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, factor: float) -> Tensor:
-        ctx.factor = factor
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient * ctx.factor, None
+    }
 
 
 @contextmanager
-def scratch_buffers(*modules: nn.Module) -> Iterator[None]:
-    """Replace the modules' buffers by copies, while the context lasts: batch-norm statistics stay as they are."""
-    parts = [part for module in modules for part in module.modules()]
-    kept = [(part, dict(part._buffers)) for part in parts if part._buffers]
+def scratch_buffers(module: nn.Module) -> Iterator[None]:
+    """Replace a module's buffers by copies, while the context lasts: batch-norm statistics stay as they are."""
+    kept = [(part, dict(part._buffers)) for part in module.modules() if part._buffers]
     for part, buffers in kept:
         part._buffers.update({name: None if b is None else b.clone() for name, b in buffers.items()})
     try:

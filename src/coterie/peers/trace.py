@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -53,26 +53,22 @@ class Trace:
         self.calls: dict[str, list[tuple[int, int]]] = {}  # name -> [(start, end)] of its own calls
         self.shapes: dict[str, torch.Size] = {}  # name -> shape of its last output, where that is a tensor
         clock = itertools.count()
-        handles = []
-        for name, module in self.modules.items():
 
-            def enter(module: nn.Module, args: Any, name: str = name) -> None:
-                self.calls.setdefault(name, []).append((next(clock), -1))
+        def enter(name: str, module: nn.Module, args: Any) -> None:
+            self.calls.setdefault(name, []).append((next(clock), -1))
 
-            def leave(module: nn.Module, args: Any, output: Any, name: str = name) -> None:
-                calls = self.calls[name]
-                open_call = max(i for i, (_, end) in enumerate(calls) if end < 0)
-                calls[open_call] = (calls[open_call][0], next(clock))
-                if isinstance(output, Tensor):
-                    self.shapes[name] = output.shape
+        def leave(name: str, module: nn.Module, args: Any, output: Any) -> None:
+            calls = self.calls[name]
+            open_call = max(i for i, (_, end) in enumerate(calls) if end < 0)
+            calls[open_call] = (calls[open_call][0], next(clock))
+            if isinstance(output, Tensor):
+                self.shapes[name] = output.shape
 
-            handles += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
-        try:
-            with evaluating(model):
-                self.output = model(example.clone())  # some change their input in place
-        finally:
-            for handle in handles:
-                handle.remove()
+        with evaluating(model), ExitStack() as hooks:
+            for name, module in self.modules.items():
+                hooks.enter_context(module.register_forward_pre_hook(partial(enter, name)))
+                hooks.enter_context(module.register_forward_hook(partial(leave, name)))
+            self.output = model(example.clone())  # some change their input in place
         # The span of a module reaches over its descendants: a ModuleList is never called itself.
         self.spans: dict[str, tuple[int, int]] = {}
         for name, calls in self.calls.items():
@@ -85,8 +81,9 @@ class Trace:
         """Return what lies before `cut`; refuse a bad cut with the reason and the good ones."""
         try:
             return self._split(cut)
-        except _BadCut as why:
-            raise InputError(f"Cannot cut {_name_of(self.model)} at '{cut}': {why}. {self.advice()}") from None
+        except _BadCut as error:
+            network = type(self.model).__name__
+            raise InputError(f"Cannot cut {network} at '{cut}': {error}. {self.advice()}") from None
 
     def advice(self) -> str:
         """Say in a sentence where this network can be cut, outermost modules first."""
@@ -119,15 +116,15 @@ class Trace:
             tuple(reversed(_ancestors(cut))),
             tuple(call for name in shared for call in self._called_parts(name)),
         )
-        if not any(True for name in shared for _ in self.modules[name].parameters()):
+        if not any(_has_parameters(self.modules[name]) for name in shared):
             raise _BadCut("nothing with parameters runs before it")
         if not branch_parameters(self.model, split):
             raise _BadCut("nothing with parameters is left after it")
-        for homes in self._tied:
-            before = [_is_before(home, split) for home, _ in homes]
+        for places in self._tied:
+            before = [_is_before(module, split) for module, _ in places]
             if any(before) and not all(before):
-                home, name = homes[before.index(False)]
-                raise _BadCut(f"'{home}.{name}' is tied to a weight before it")
+                module, name = places[before.index(False)]
+                raise _BadCut(f"'{module}.{name}' is tied to a weight before it")
         return split
 
     def _before(self, owner: str, cut: str, border: int, shared: list[str]) -> None:
@@ -147,18 +144,17 @@ class Trace:
             elif first < border:  # on both sides
                 if name not in self.calls:
                     self._before(name, cut, border, shared)
-                elif any(True for _ in module.parameters()):
+                elif _has_parameters(module):
                     raise _BadCut(f"'{name}', which has parameters, runs both before and after it")
 
     @cached_property
     def _tied(self) -> list[list[tuple[str, str]]]:
         """Of each weight that several modules have which run: these modules, and its name there."""
-        homes: dict[int, list[tuple[str, str]]] = {}
+        places: dict[nn.Parameter, list[tuple[str, str]]] = {}
         for module in (name for name in self.modules if name in self.spans):
-            for name, p in self.modules[module]._parameters.items():
-                if p is not None:
-                    homes.setdefault(id(p), []).append((module, name))
-        return [modules for modules in homes.values() if len(modules) > 1]
+            for name, p in self.modules[module].named_parameters(recurse=False):
+                places.setdefault(p, []).append((module, name))
+        return [modules for modules in places.values() if len(modules) > 1]
 
     def _called_parts(self, name: str) -> list[str]:
         if name in self.calls:
@@ -213,15 +209,19 @@ class _BadCut(Exception):
 
 def branch_parameters(model: nn.Module, split: Split) -> list[nn.Parameter]:
     """Return the parameters each peer has for itself."""
-    shared = set(map(id, shared_parameters(model, split)))
-    return [p for p in model.parameters() if id(p) not in shared]
+    shared = set(shared_parameters(model, split))
+    return [p for p in model.parameters() if p not in shared]
 
 
 def shared_parameters(model: nn.Module, split: Split) -> list[nn.Parameter]:
     """Return the parameters all peers have in common."""
-    owned = (p for name in split.owners for p in model.get_submodule(name)._parameters.values())
+    owned = (p for name in split.owners for p in model.get_submodule(name).parameters(recurse=False))
     inside = (p for name in split.modules for p in model.get_submodule(name).parameters())
-    return list({id(p): p for p in (*owned, *inside) if p is not None}.values())
+    return list(dict.fromkeys((*owned, *inside)))
+
+
+def _has_parameters(module: nn.Module) -> bool:
+    return next(module.parameters(), None) is not None
 
 
 def _is_before(name: str, split: Split) -> bool:
@@ -232,7 +232,3 @@ def _ancestors(name: str) -> list[str]:
     """'a.b.c' -> ['a.b', 'a', '']; the root has none."""
     parts = name.split(".") if name else []
     return [".".join(parts[:i]) for i in reversed(range(len(parts)))]
-
-
-def _name_of(model: nn.Module) -> str:
-    return type(model).__name__
