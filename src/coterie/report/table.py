@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import rich.table
 from markupsafe import Markup, escape
@@ -58,15 +59,35 @@ def difference(value: Difference | None) -> Cell:
     return Cell(NOTHING) if value is None else Cell(value.text(), value.mean, value.clear)
 
 
-def print_table(table: Table, console: Console | None = None) -> None:
-    """Print a table, wider than the terminal where its numbers need it, so that none loses its end."""
+def keyed_table(
+    title: str, columns: Sequence[tuple[str, str, str]], rows: Iterable[Mapping[str, Any]], note: str = ""
+) -> Table:
+    """Return a table of mappings; a column is a heading, a key and the format of its numbers.
+
+    A missing number is shown as such; a mapping with a true `strong` is a bold row.
+    """
+    cells = []
+    for row in rows:
+        strong = bool(row.get("strong"))
+        values = [(row.get(key), form) for _, key, form in columns]
+        cells.append([text(v, strong) if isinstance(v, str) else number(v, form, strong) for v, form in values])
+    return Table(title, [heading for heading, _, _ in columns], cells, note)
+
+
+def print_table(table: Table, console: Console | None = None, wrap: bool = False) -> None:
+    """Print a table, wider than the terminal where its numbers need it, so that none loses its end.
+
+    With `wrap` long texts are wrapped instead, with a rule between two rows.
+    """
     console = console or Console()
-    shown = rich.table.Table(title=Text(table.title) if table.title else None, title_justify="left")
+    shown = rich.table.Table(
+        title=Text(table.title) if table.title else None, title_justify="left", show_lines=wrap
+    )
     for i, column in enumerate(table.columns):
         shown.add_column(Text(column), justify="right" if table.numeric(i) else "left")
     for row in table.rows:
         shown.add_row(*(Text(cell.text, style="bold" if cell.strong else "") for cell in row))
-    needed = Console(width=10_000).measure(shown).maximum
+    needed = 0 if wrap else Console(width=10_000).measure(shown).maximum
     Console(file=console.file, width=max(console.width, needed)).print(shown)
     if table.note:
         console.print(table.note, highlight=False, markup=False, soft_wrap=True)
