@@ -19,7 +19,7 @@ CUT_COSTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
 }
 """The methods, with their options, whose cost `coterie cuts` shows."""
 CUT_COLUMNS = [
-    ("cut", "name", ""),
+    ("cut", "name", "{}"),
     ("shared parameters", "shared_parameters", "{:,}"),
     ("per peer", "peer_parameters", "{:,}"),
     ("shared MACs", "shared_macs", "{:,}"),
@@ -30,10 +30,10 @@ CUT_COLUMNS = [
     ("DML", "DML", "{:.2f}"),
 ]
 MODEL_COLUMNS = [
-    ("model", "name", ""),
+    ("model", "name", "{}"),
     ("parameters, 10 classes", "10", "{:,}"),
     ("100 classes", "100", "{:,}"),
-    ("default cut", "cut", ""),
+    ("default cut", "cut", "{}"),
 ]
 
 

@@ -10,7 +10,7 @@ from ..metrics.seeds import NOTHING
 from .table import Cell, Table, keyed_table, number, print_table, text
 
 PREDICTOR_COLUMNS = [
-    ("predictor", "name", ""),
+    ("predictor", "name", "{}"),
     ("error %", "error", "{:.2f}"),
     ("balanced error %", "balanced_error", "{:.2f}"),
     ("top-5 error %", "top5_error", "{:.2f}"),
@@ -21,11 +21,11 @@ PREDICTOR_COLUMNS = [
     ("MACs", "macs", "{:,}"),
 ]
 CLASS_COLUMNS = [
-    ("class", "class", ""),
+    ("class", "class", "{}"),
     ("images", "images", "{:,}"),
     ("missed %", "error", "{:.2f}"),
     ("wrong guesses %", "false", "{:.2f}"),
-    ("most often taken for", "taken_for", ""),
+    ("most often taken for", "taken_for", "{}"),
 ]
 COST_COLUMNS = [
     ("parameters", "parameters", "{0:,} ({1:.2f})"),
@@ -94,7 +94,7 @@ def _cost_table(costs: dict[str, dict[str, Any]]) -> Table:
 def print_data(contents: dict[str, Any]) -> None:
     """Print what `inspect_data` returns."""
     console, counts = Console(), contents["per_class"]
-    columns = [("class", "class", ""), *((split, f"images {split}", "{:,}") for split in counts)]
+    columns = [("class", "class", "{}"), *((split, f"images {split}", "{:,}") for split in counts)]
     rows: list[dict[str, Any]] = [
         {"class": name} | {f"images {split}": counts[split].get(name, 0) for split in counts}
         for name in counts["train"]
