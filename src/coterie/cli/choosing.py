@@ -24,10 +24,7 @@ CUT_COLUMNS = [
     ("per peer", "peer_parameters", "{:,}"),
     ("shared MACs", "shared_macs", "{:,}"),
     ("per peer", "peer_macs", "{:,}"),
-    ("PCL", "PCL", "{:.2f}"),
-    ("PCL, one view", "PCL_one_view", "{:.2f}"),
-    ("ONE", "ONE", "{:.2f}"),
-    ("DML", "DML", "{:.2f}"),
+    *((name.replace("_one_view", ", one view"), name, "{:.2f}") for name in CUT_COSTS),
 ]
 MODEL_COLUMNS = [
     ("model", "name", "{}"),

@@ -1,4 +1,4 @@
-"""Series become SVG pictures: static lines, bands and points, with text for those who cannot see them."""
+"""Curves and values become SVG charts: static lines, bands and points, with a description in words."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Axis:
 
     @classmethod
     def over(cls, label: str, values: Sequence[float], start: float, end: float, log: bool = False) -> Axis:
-        """Round limits that hold all values; a linear axis that comes near zero starts there."""
+        """Choose round limits that hold all values; a linear axis that comes near zero starts at zero."""
         values = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
         low, high = min(values), max(values)
         if log:
@@ -83,14 +83,14 @@ class Axis:
 
 
 def _step(length: float) -> float:
-    """1, 2 or 5 times a power of ten, so that some four to seven steps make the length."""
+    """Return 1, 2 or 5 times a power of ten, so that some four to seven steps make the length."""
     rough = length / 5
     power = 10.0 ** math.floor(math.log10(rough))
     return next(power * k for k in (1, 2, 5, 10) if rough <= power * k * 1.0001)
 
 
 def brief(value: float) -> str:
-    """A number as short as four digits of it allow."""
+    """Write a number with at most four digits."""
     if not math.isfinite(value):
         return NOTHING
     for size, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
@@ -192,11 +192,10 @@ def dot_chart(
 
 
 def reliability_chart(title: str, bins: Sequence[tuple[float, float, int]], colour: int = 0) -> Markup:
-    """Accuracy over confidence in equal bins (confidence, accuracy, images); the diagonal is perfect."""
+    """Draw accuracy over confidence in equal bins (confidence, accuracy, images); the diagonal is perfect."""
     across = Axis("confidence", 0, 1, LEFT, WIDTH - RIGHT, False, [0, 0.2, 0.4, 0.6, 0.8, 1])
     up = Axis("accuracy", 0, 1, HEIGHT - BOTTOM, TOP, False, [0, 0.2, 0.4, 0.6, 0.8, 1])
     total = sum(count for _, _, count in bins) or 1
-    diagonal = _path([(0, 0), (1, 1)], across, up)
     parts, tips = [], []
     for i, (confidence, accuracy, count) in enumerate(bins):
         if not count:
@@ -213,12 +212,12 @@ def reliability_chart(title: str, bins: Sequence[tuple[float, float, int]], colo
             f'tabindex="0" data-tip="{escape(tip)}"><title>{escape(tip)}</title></rect>'
         )
         tips.append(tip)
-    parts.append(f'<path class="diagonal" d="{diagonal}"/>')
+    parts.append(f'<path class="diagonal" d="{_path([(0, 0), (1, 1)], across, up)}"/>')
     return _frame(title, "Accuracy over confidence. " + "; ".join(tips) + ".", across, up, parts)
 
 
 def _path(points: Sequence[tuple[float, float]], across: Axis, up: Axis) -> str:
-    """Straight pieces; a value that is not finite leaves a gap."""
+    """Join points by straight lines; a value that is not finite leaves a gap."""
     parts, pen = [], "M"
     for a, b in points:
         if math.isfinite(b):

@@ -97,7 +97,7 @@ def cost_figures(groups: Sequence[Group], unit: str, unit_seconds: float) -> lis
 
 
 class TimeAxis:
-    """What curves of a setting's groups are drawn over: epochs, or the part that is done where these differ."""
+    """The x axis of a setting's groups: epochs, or per cent of the training if its lengths differ."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
         self.groups = groups

@@ -108,7 +108,7 @@ def render_page(report: Report, title: str, refresh: int | None = None) -> str:
         report=report,
         refresh=refresh,
         runs=sum(len(g.runs) for g in report.groups),
-        made=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
     )
 

@@ -19,7 +19,7 @@ from ..metrics.seeds import NOTHING, Difference, Spread
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell shows, the number behind it where it is one, and its standard deviation over seeds."""
+    """A text, the number it shows, if it is one, and the standard deviation of that number over seeds."""
 
     text: str
     value: float | None = None
