@@ -93,23 +93,23 @@ def print_table(table: Table, console: Console | None = None, wrap: bool = False
         console.print(table.note, highlight=False, markup=False, soft_wrap=True)
 
 
+MARKDOWN = str.maketrans({c: f"\\{c}" for c in "\\|*_`[]"} | {"<": "&lt;", "\n": " "})
+
+
 def to_markdown(table: Table) -> str:
-    def line(cells: list[str]) -> str:
-        return "| " + " | ".join(cells) + " |\n"
-
-    def shown(cell: Cell) -> str:
-        return f"**{_markdown(cell.text)}**" if cell.strong else _markdown(cell.text)
-
     rule = ["---:" if table.numeric(i) else "---" for i in range(len(table.columns))]
-    head = line([_markdown(column) for column in table.columns]) + line(rule)
-    body = "".join(line([shown(cell) for cell in row]) for row in table.rows)
-    return f"{_markdown(table.title)}\n\n{head}{body}"
+    head, *body = _escaped(table, MARKDOWN, "**{}**")
+    lines = "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *body))
+    return f"{table.title.translate(MARKDOWN)}\n\n{lines}"
 
 
-def _markdown(text: str) -> str:
-    for character in "\\|*_`[]":
-        text = text.replace(character, "\\" + character)
-    return text.replace("<", "&lt;").replace("\n", " ")
+def _escaped(table: Table, escapes: dict[int, str], bold: str) -> list[list[str]]:
+    """Return the texts of head and rows as a markup language writes them."""
+    rows = [
+        [(bold if cell.strong else "{}").format(cell.text.translate(escapes)) for cell in row]
+        for row in table.rows
+    ]
+    return [[column.translate(escapes) for column in table.columns], *rows]
 
 
 def to_csv(table: Table) -> str:
@@ -132,38 +132,32 @@ def to_csv(table: Table) -> str:
     return file.getvalue()
 
 
+LATEX = str.maketrans(
+    {c: f"\\{c}" for c in "&%$#_{}"}
+    | {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "[": "{[}",  # after the end of a row, [ and * would start its options
+        "*": "{*}",
+        "<": "$<$",
+        ">": "$>$",
+        "±": r"$\pm$",
+        "×": r"$\times$",
+        "–": "--",
+        "\n": " ",
+    }
+)
+
+
 def to_latex(table: Table) -> str:
     """Write a tabular for the booktabs package."""
-
-    def shown(cell: Cell) -> str:
-        return rf"\textbf{{{_latex(cell.text)}}}" if cell.strong else _latex(cell.text)
-
     places = "".join("r" if table.numeric(i) else "l" for i in range(len(table.columns)))
-    head = " & ".join(_latex(column) for column in table.columns)
-    body = "".join(" & ".join(shown(cell) for cell in row) + " \\\\\n" for row in table.rows)
+    head, *body = (" & ".join(line) + " \\\\\n" for line in _escaped(table, LATEX, r"\textbf{{{}}}"))
     return (
-        f"% {' '.join(table.title.split())}\n\\begin{{tabular}}{{{places}}}\n\\toprule\n{head} \\\\\n\\midrule\n"
-        f"{body}\\bottomrule\n\\end{{tabular}}\n"
+        f"% {' '.join(table.title.split())}\n\\begin{{tabular}}{{{places}}}\n\\toprule\n{head}\\midrule\n"
+        f"{''.join(body)}\\bottomrule\n\\end{{tabular}}\n"
     )
-
-
-LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "[": "{[}",  # after the end of a row, [ and * would start its options
-    "*": "{*}",
-    "<": "$<$",
-    ">": "$>$",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "–": "--",
-    "\n": " ",
-}
-
-
-def _latex(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)
 
 
 def to_html(table: Table) -> Markup:
