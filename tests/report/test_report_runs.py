@@ -161,7 +161,7 @@ def test_a_seed_that_was_run_twice_counts_once(copied: Path) -> None:
     lines = (copied / "again" / "metrics.jsonl").read_text()
     (copied / "again" / "metrics.jsonl").write_text(re.sub(r'"error": [\d.]+', '"error": 50.0', lines))
     base, peers = grouping.group_runs([runs.read(path) for path in runs.find([copied])])
-    found = groups.difference(peers, base)
+    found = groups.error_difference(peers, base)
     first, second, alone = (_error(copied / name) for name in ("PCL-0", "PCL-1", "Baseline-0"))
     pairs = [first - alone, (second + 50) / 2 - _error(copied / "Baseline-1")]
     assert found is not None and found.count == 2 and found.mean == pytest.approx(sum(pairs) / 2)

@@ -12,7 +12,7 @@ from ..metrics.seeds import Spread
 from ..runs.reader import Record, score
 from .charts import COLOURS, DASHES, Curve, in_words, line_chart
 from .content import Figure, ReportSection
-from .groups import Group, Value, deployed_error, settings
+from .groups import Group, RecordNumber, deployed_error, settings
 
 POINTS = 150
 """A curve of more epochs is thinned to this many points, its last one kept."""
@@ -106,11 +106,11 @@ class TimeAxis:
         self.name = "% of the training" if self.parts else "epoch"
         self.half = 50.0 if self.parts else max((length or 0 for length in lengths), default=0) / 2
 
-    def curve(self, g: Group, name: str, value: Value, colour: int, dash: int) -> Curve:
+    def curve(self, g: Group, name: str, value: RecordNumber, colour: int, dash: int) -> Curve:
         scale = 100 / g.planned_epochs if self.parts and g.planned_epochs else 1.0
         return banded(name, g.curve(value), colour, dash, scale)
 
-    def curves(self, value: Callable[[Group], Value], dashed: bool = False) -> list[Curve]:
+    def curves(self, value: Callable[[Group], RecordNumber], dashed: bool = False) -> list[Curve]:
         """Return a curve of each group; `dashed` ones differ in their strokes too, for they often coincide."""
         return [
             self.curve(g, g.label, value(g), i, i % len(DASHES) if dashed else i // COLOURS)
@@ -121,7 +121,9 @@ class TimeAxis:
         return figures(f"{title}, {self.groups[0].setting}", curves, y, log, self.name)
 
 
-def _recipe_figures(g: Group, title: str, values: Mapping[str, Value], y: str, dashes: int = 1) -> list[Figure]:
+def _recipe_figures(
+    g: Group, title: str, values: Mapping[str, RecordNumber], y: str, dashes: int = 1
+) -> list[Figure]:
     """Draw several numbers of one recipe."""
     curves = [banded(name, g.curve(value), i, i % dashes) for i, (name, value) in enumerate(values.items())]
     return figures(f"{title}: {g.label}, {g.setting}", curves, y, detail=True)
@@ -139,7 +141,7 @@ def _enumerate(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) < 4 else f"{names[0]}, {names[1]} and {len(names) - 2} more"
 
 
-def _ramp(g: Group) -> Value:
+def _ramp(g: Group) -> RecordNumber:
     """Return w(e) by the options of the method; nothing where it has none."""
     method = g.runs[0].config.get("method")
     options = method.get("init_args") if isinstance(method, dict) else None
@@ -156,11 +158,11 @@ def _ensemble_accuracy(record: Record) -> float | None:
     return None if error is None else 100 - error
 
 
-def predictor_error(name: str) -> Value:
+def predictor_error(name: str) -> RecordNumber:
     return lambda record: score(record, name, "error")
 
 
-def part(key: str, kind: str, factor: float = 1.0) -> Value:
+def part(key: str, kind: str, factor: float = 1.0) -> RecordNumber:
     return lambda record: factor * record[key][kind] if kind in record[key] else None
 
 

@@ -13,7 +13,7 @@ from ..metrics.seeds import Difference, Spread, paired
 from ..runs.reader import Record, Result, score
 from .evaluation import Evaluation, Network, read_evaluation
 
-Value = Callable[[Record], float | None]
+RecordNumber = Callable[[Record], float | None]
 """Reads a number from a record, where it has it."""
 K = TypeVar("K", bound=Hashable)
 
@@ -72,7 +72,7 @@ class Group:
         errors = _spreads((run.seed, deployed_error(run.last)) for run in self.counted)
         return {seed: error.mean for seed, error in errors.items()}
 
-    def curve(self, value: Value) -> dict[int, Spread]:
+    def curve(self, value: RecordNumber) -> dict[int, Spread]:
         """Return a number after each epoch (1, 2, ...), over the seeds that got there."""
         spreads = _spreads((record["epoch"] + 1, value(record)) for run in self.runs for record in run.records)
         return dict(sorted(spreads.items()))
@@ -152,7 +152,7 @@ def reference(groups: Sequence[Group]) -> Group | None:
     return next((g for g in scored if g.label == "Baseline"), scored[0] if scored else None)
 
 
-def difference(ours: Group, base: Group) -> Difference | None:
+def error_difference(ours: Group, base: Group) -> Difference | None:
     """Return ours - base, in points of error; without a seed in common, of their means and over 0 pairs."""
     if not (ours.finished and base.finished and ours.error().count and base.error().count):
         return None

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..metrics.seeds import NOTHING, PAIRED, Spread
-from . import table
 from .charts import brief, reliability_chart
+from .command_tables import CLASS_COLUMNS
 from .content import Figure, Gallery, Picture, ReportSection
 from .curves import cost_figures
-from .groups import Group, best, difference, reference, settings
+from .groups import Group, best, error_difference, reference, settings
 from .summary import clock_ratio, ratio
-from .table import Cell, Table, keyed_table, number, spread, text
+from .table import Cell, Table, difference, keyed_table, number, spread, text
 
 NOT_OF_THE_MACHINE = ("command", "seed", "date", "continued")
 """Keys of environment.json that say something of the run."""
@@ -23,12 +23,7 @@ SHOWN = 4
 """So many recipes have their calibration and mistakes shown; the Baselines and the best come first."""
 Column = Callable[[Group, Group | None], Cell]
 """Makes a cell of a group and the reference of its setting."""
-CLASS_COLUMNS = [
-    ("class", "class", "{}"),
-    ("images", "images", "{:,}"),
-    ("missed %", "error", "{:.2f}"),
-    ("most often taken for", "taken_for", "{}"),
-]
+MISSED_COLUMNS = [column for column in CLASS_COLUMNS if column[1] != "false"]
 
 
 def by_setting(title: str, columns: Sequence[str], rows: list[list[Cell]], note: str = "") -> Table:
@@ -56,7 +51,7 @@ def results_section(groups: Sequence[Group]) -> ReportSection:
     }
 
     def against(g: Group, base: Group | None) -> Cell:
-        return table.difference(difference(g, base) if base is not None and g is not base else None)
+        return difference(error_difference(g, base) if base is not None and g is not base else None)
 
     columns: dict[str, Column] = {
         "error %": lambda g, _: spread(g.error(), strong=g.error().mean == lowest[g.setting]),
@@ -170,7 +165,7 @@ def mistakes_section(groups: Sequence[Group]) -> ReportSection:
         if classes:
             rows = [{**row, "taken_for": row["taken_for"] or NOTHING} for row in classes[:20]]
             note = f"The 20 of {len(classes)} classes that are missed most." if len(classes) > 20 else ""
-            section.blocks.append(keyed_table(f"Classes: {name}", CLASS_COLUMNS, rows, note))
+            section.blocks.append(keyed_table(f"Classes: {name}", MISSED_COLUMNS, rows, note))
     return section
 
 

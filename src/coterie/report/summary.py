@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..metrics.seeds import Spread
 from ..runs.reader import at_its_fastest
 from .content import Tile
-from .groups import Group, best, compared, difference, reference
+from .groups import Group, best, compared, error_difference, reference
 
 
 def summary_tiles(groups: Sequence[Group]) -> list[Tile]:
@@ -19,7 +19,7 @@ def summary_tiles(groups: Sequence[Group]) -> list[Tile]:
     tiles = [Tile(f"{ours.error().mean:.2f} %", f"error with {ours.label}")]
     if base is not None and base is not ours:
         tiles.append(Tile(f"{base.error().mean:.2f} %", f"with {base.label}"))
-        gap = difference(ours, base)
+        gap = error_difference(ours, base)
         if gap is not None:
             interval = "" if gap.half_width is None else f", ± {gap.half_width:.2f}"
             tiles.append(Tile(f"{gap.mean:+.2f}", f"points of difference{interval}"))
@@ -34,7 +34,7 @@ def summary_sentences(groups: Sequence[Group]) -> list[str]:
     sentences = [_story(same) for same in about[:3]]
     if len(about) > 3:
         pairs = [(best(same), reference(same)) for same in about]
-        gaps = [gap for a, b in pairs if a and b and a is not b and (gap := difference(a, b)) is not None]
+        gaps = [gap for a, b in pairs if a and b and a is not b and (gap := error_difference(a, b)) is not None]
         won = sum(gap.mean < 0 for gap in gaps)
         verdict = f"In {won} of {len(gaps)} such comparisons the best method errs less than the Baseline; "
         more = "1 more is" if len(about) == 4 else f"{len(about) - 3} more are"
@@ -59,7 +59,7 @@ def _story(groups: Sequence[Group]) -> str:
     both = (
         f"{setting}: trained with {ours.label} the network errs on {error}, with {base.label} on {theirs.text()} %"
     )
-    gap = difference(ours, base)
+    gap = error_difference(ours, base)
     if gap is None:
         return f"{both}{_so_far(base)}: too early to compare."
     change = f"{100 * abs(gap.mean) / theirs.mean:.0f} %" if theirs.mean else f"{abs(gap.mean):.2f} points"
