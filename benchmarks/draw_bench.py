@@ -23,7 +23,7 @@ from harness import ROOT
 
 from coterie.bench.command import SECTIONS, describe_setup
 from coterie.paper.render import place
-from coterie.report.charts import Dot, Line, dots, dots_height, lines
+from coterie.report.charts import Curve, Dot, dot_chart, dot_chart_height, line_chart
 from coterie.report.picture import Panel, picture
 from coterie.report.table import to_markdown
 
@@ -49,12 +49,14 @@ def methods(rows: dict[str, Any]) -> str:
     """Draw the measured cost of a step, with its quartiles, over the theoretical one."""
     title = "Cost of a step by method"
     marks = [
-        (name, [Dot(row["ratio"], *row["quartiles"], look=2), Dot(row["theory"], look=1)])
+        (name, [Dot(row["ratio"], *row["quartiles"], colour=2), Dot(row["theory"], colour=1)])
         for name, row in rows.items()
     ]
-    chart = dots(title, marks, "step / plain step", left=110)
+    chart = dot_chart(title, marks, "step / plain step", left=110)
     return picture(
-        title, [Panel(chart, dots_height(len(rows)))], [("measured, quartiles", "c2"), ("multiply-adds", "c1")]
+        title,
+        [Panel(chart, dot_chart_height(len(rows)))],
+        [("measured, quartiles", "c2"), ("multiply-adds", "c1")],
     )
 
 
@@ -63,10 +65,12 @@ def peers(rows: dict[str, Any]) -> str:
     title, counts = "PCL's step by the number of peers", [int(m) for m in rows]
     low, high = zip(*(row["quartiles"] for row in rows.values()), strict=True)
     ratios, theory = ([row[name] for row in rows.values()] for name in ("ratio", "theory"))
-    measured = Line("measured, quartiles", counts, ratios, low, high, look=2)
-    counted = Line("multiply-adds, 4m/3", counts, theory, look=1, dash=1)
+    measured = Curve("measured, quartiles", counts, ratios, low, high, colour=2)
+    counted = Curve("multiply-adds, 4m/3", counts, theory, colour=1, dash=1)
     legend = [(line.name, line.css) for line in (measured, counted)]
-    return picture(title, [Panel(lines(title, [measured, counted], "peers m", "PCL step / plain step"))], legend)
+    return picture(
+        title, [Panel(line_chart(title, [measured, counted], "peers m", "PCL step / plain step"))], legend
+    )
 
 
 def main() -> None:

@@ -77,7 +77,9 @@ def shown(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
     from coterie.report import page
 
     folder = build_once(
-        tmp_path_factory, "page", lambda folder: page.write([trained], folder / "report.html", f"Title {EVIL}")
+        tmp_path_factory,
+        "page",
+        lambda folder: page.write_report([trained], folder / "report.html", f"Title {EVIL}"),
     )
     return Page((folder / "report.html").read_text())
 

@@ -276,7 +276,7 @@ def test_the_report_shows_ours_beside_the_papers(out: Path, tmp_path: Path) -> N
     assert rows["PCL"][3].value == pytest.approx(-2.0) and rows["PCL"][4].value == pytest.approx(4.0)
     assert rows["KD"][1].value is None
     assert "KD: seed 0 failed" in table.note and "missing" not in table.note
-    page.write([out], tmp_path / "page.html", paper=[section])
+    page.write_report([out], tmp_path / "page.html", paper=[section])
     assert "Beside the paper" in (tmp_path / "page.html").read_text()
 
 
@@ -286,7 +286,7 @@ def test_the_report_draws_the_figures_and_finds_results_below(out: Path, tmp_pat
     assert "The paper: PCL beats" in table.note
     figure, averaged = (f for f in section.figures if f.title.startswith("Fig. 3"))
     assert "as deployed" in figure.title and "averaged weights" in averaged.title
-    assert "Backbone: 41 at" in figure.told and "+ L_pm (full): " in figure.told
+    assert "Backbone: 41 at" in figure.words and "+ L_pm (full): " in figure.words
     (numbers,) = (t for t in section.tables if t.title.startswith("Fig. 3"))
     assert "raw, fluctuation" in numbers.columns
     (out / "protocol.json").write_text("[")  # damaged: the runs are shown all the same

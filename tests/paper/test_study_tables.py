@@ -183,7 +183,7 @@ def test_the_report_has_the_same_tables(toy: Study, out: Path, tmp_path: Path) -
     expected = Reproduction("study", toy, out, 8).study_tables().tables
     assert section.tables[:2] == expected
     assert [table.title.partition(":")[0] for table in section.tables] == ["Study", "Primary comparisons", "Split"]
-    page.write([out], tmp_path / "page.html", paper=[section])
+    page.write_report([out], tmp_path / "page.html", paper=[section])
     html = (tmp_path / "page.html").read_text()
     assert "The study" in html and "KDCL + CutMix wins" in html and "Seeds measure this test set" in html
     assert "KDCL + CutMix wins" in to_latex(section.tables[1])

@@ -12,11 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from coterie import PeerNet, models
 from coterie.bench import subjects
+from coterie.cli.choosing import training_costs
 from coterie.experiments.job import Job, cost
 from coterie.methods import Method, available
 from coterie.peers.cost import macs, plain_training_macs, training_macs
 from coterie.peers.cuts import Cut
-from coterie.report.tables import training_costs
 
 SHAPE, CLASSES, PEERS = (3, 16, 16), 10, 3
 STEM, STAGE1 = 256 * 27 * 16, 256 * 2 * 144 * 16  # pixels, weights of an output channel, output channels

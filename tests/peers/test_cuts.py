@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from coterie import models
+from coterie.cli.choosing import training_costs
 from coterie.peers.bottlenecks import bottlenecks
 from coterie.peers.cost import macs, macs_by_layer, parameters
 from coterie.peers.cuts import default_cut, list_cuts
-from coterie.report.tables import training_costs
 from tests.helpers.common import TinyNet, coterie, refused
 
 

@@ -28,7 +28,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def file(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("page") / "report.html"
-    page.write(
+    page.write_report(
         [trained], made, f"A very long title with {EVIL} and a_word_that_is_much_longer_than_a_telephone_is_wide"
     )
     return made

@@ -74,7 +74,7 @@ def test_the_price_of_kd_has_its_teachers_forward_pass(tmp_path: Path) -> None:
     kd = {"class_path": "KD", "init_args": {"teacher": str(teacher)}}
     for name, method in (("Baseline", "Baseline"), ("KD", kd)):
         train(from_options({**small, "method": method, "model": "resnet8"}), out / name)
-    page.write([out], tmp_path / "r.html", "t")
+    page.write_report([out], tmp_path / "r.html", "t")
     shown = Page((tmp_path / "r.html").read_text())
     names = [name for name, _ in shown.column("Cost of training", "method")]
     steps = [value for _, value in shown.column("Cost of training", "MACs per image and step")]
@@ -91,7 +91,7 @@ def test_without_a_baseline_the_price_is_that_of_the_network_alone(trained: Path
     shutil.copytree(trained / "PCL-0", tmp_path / "runs" / "PCL-0")
     pcl, baseline = (read_evaluation(trained / name) for name in ("PCL-0", "Baseline-0"))
     assert pcl.plain_macs == baseline.step_macs == baseline.plain_macs
-    page.write([tmp_path / "runs"], tmp_path / "r.html", "t")
+    page.write_report([tmp_path / "runs"], tmp_path / "r.html", "t")
     assert "4.0 times the computation of the plain network" in (tmp_path / "r.html").read_text()
 
 
@@ -144,7 +144,7 @@ def test_measured_costs_are_shown(copied: Path, tmp_path: Path) -> None:
     costs = {"plain": plain, "student": plain, "ensemble": {**plain, "parameters": 220, "torch": slower}}
     (copied / "PCL-0" / "costs.json").write_text(json.dumps(costs))
     (copied / "Baseline-0" / "costs.json").write_text("{")  # damaged: left out
-    page.write([copied], tmp_path / "r.html", "t")
+    page.write_report([copied], tmp_path / "r.html", "t")
     title = "Plain network, student and ensemble, resnet8 on hostile"
     head, *rows = Page((tmp_path / "r.html").read_text()).tables[title]
     found = [dict(zip((c[0] for c in head), (c[0] for c in row), strict=True)) for row in rows]
@@ -156,7 +156,7 @@ def test_measured_costs_are_shown(copied: Path, tmp_path: Path) -> None:
 
 def test_an_evaluation_of_other_weights_is_named(copied: Path, tmp_path: Path) -> None:
     shutil.copyfile(copied / "PCL-1" / "evaluation.json", copied / "PCL-0" / "evaluation.json")
-    page.write([copied / "PCL-0"], tmp_path / "r.html", "t")
+    page.write_report([copied / "PCL-0"], tmp_path / "r.html", "t")
     here, there = (records(copied / f"PCL-{s}")[-1]["predictors"]["mean1"]["error"] for s in (1, 0))
     said = f"its evaluation.json has an error of {here:.2f} %, its record {there:.2f} %"
     assert said in Page((tmp_path / "r.html").read_text()).text
@@ -191,7 +191,7 @@ def test_a_run_that_holds_images_out_is_judged_on_these_alone(tmp_path: Path) ->
     kept = read_evaluation(tmp_path / "run")
     assert kept.tested == recipe.data.eval_size == 60
     assert kept.error == pytest.approx(records(tmp_path / "run")[-1]["predictors"]["peer1"]["error"])
-    page.write([tmp_path / "run"], tmp_path / "r.html")
+    page.write_report([tmp_path / "run"], tmp_path / "r.html")
     said = Page((tmp_path / "r.html").read_text()).text
     assert "of the held-out images" in said and "peer1, 60 held-out images." in said
     assert "Of the images the run held out." in said and "Errors are on the images a run held out;" in said
@@ -219,7 +219,7 @@ def test_a_report_builds_nothing(copied: Path, tmp_path: Path, monkeypatch: pyte
     for name in ("coterie.config.recipe.Recipe.build", "torch.load", "torch.nn.Module.__init__"):
         monkeypatch.setattr(name, lambda *_, **__: pytest.fail("a report only reads"))
     monkeypatch.setattr(hostile, "load", lambda self: pytest.fail("a report only reads"))
-    page.write([copied], tmp_path / "r.html")
+    page.write_report([copied], tmp_path / "r.html")
     assert "Most confident mistakes: PCL" in Page((tmp_path / "r.html").read_text()).text
 
 
@@ -227,7 +227,7 @@ def test_evaluate_writes_what_the_training_wrote(copied: Path, tmp_path: Path) -
     file = copied / "PCL-0" / "evaluation.json"
     before = json.loads(file.read_text())
     file.unlink()
-    page.write([copied], tmp_path / "r.html")
+    page.write_report([copied], tmp_path / "r.html")
     text = Page((tmp_path / "r.html").read_text()).text
     assert "PCL-0 has no evaluation.json" not in text  # another seed of the recipe has one
     evaluate_run(copied / "PCL-0", hostile())

@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from coterie.report import page
-from coterie.report.charts import RIGHT, WIDTH, Axis, Line, brief, lines
+from coterie.report.charts import RIGHT, WIDTH, Axis, Curve, brief, line_chart
 from tests.helpers.report import Page, over_seeds, records
 
 
@@ -60,7 +60,9 @@ def test_summary_and_calibration_are_what_the_metrics_say(trained: Path, shown: 
 def test_lines_are_drawn_where_their_values_are(log: bool) -> None:
     """The scale is read off the axis labels, as a reader does, and the points are measured with it."""
     y = [80.0, 31.0, 12.5, 6.0]
-    drawn = lines("t", [Line("a", [1, 2, 3, 4], y, [v / 2 for v in y], [v * 1.1 for v in y])], "epoch", "e", log)
+    drawn = line_chart(
+        "t", [Curve("a", [1, 2, 3, 4], y, [v / 2 for v in y], [v * 1.1 for v in y])], "epoch", "e", log
+    )
     labels = re.findall(r'<text x="81" y="([\d.]+)" text-anchor="end">([\d.]+)</text>', drawn)
     scale = math.log if log else float
     (p0, v0), (p1, v1) = ((float(p) - 4.5, scale(float(v))) for p, v in (labels[1], labels[-1]))
@@ -123,7 +125,7 @@ def test_a_full_mini_table_stays_below_three_megabytes(trained: Path, tmp_path: 
                     for scores in first["predictors"].values():
                         scores["error"] = 40 + draw.random()
                     file.write(json.dumps(first) + "\n")
-    page.write([tmp_path / "runs"], tmp_path / "r.html", "t")
+    page.write_report([tmp_path / "runs"], tmp_path / "r.html", "t")
     found = Page((tmp_path / "r.html").read_text())
     assert len(found.column("Results", "method")) == 12
     x, y = found.lines["Error of the deployed network, resnet8 on hostile"]["Method3"]
@@ -135,7 +137,9 @@ def test_a_full_mini_table_stays_below_three_megabytes(trained: Path, tmp_path: 
 
 @pytest.mark.parametrize("last", [1, 2, 3, 12, 300, 1200])
 def test_epochs_on_an_axis_are_whole_and_end_with_the_last(last: int) -> None:
-    drawn = lines("t", [Line("a", [1, last], [5.0, 3.0])] if last > 1 else [Line("a", [1], [5.0])], "epoch", "e")
+    drawn = line_chart(
+        "t", [Curve("a", [1, last], [5.0, 3.0])] if last > 1 else [Curve("a", [1], [5.0])], "epoch", "e"
+    )
     said = [float(v) for v in re.findall(r'text-anchor="middle">([\d.,]+)</text>', drawn.replace(",", ""))]
     assert said[0] == 1 and said == sorted(set(map(round, said))) and said[-1] <= last and len(said) <= 8
     if last > 1:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from coterie.metrics.seeds import NOTHING
-from coterie.report import from_metrics, groups, page
+from coterie.report import grouping, groups, page, summary
 from coterie.runs import reader as runs
 from tests.helpers.report import EVIL, Page, records
 
@@ -26,7 +26,7 @@ def test_names_from_data_and_people_stay_text(copied: Path, tmp_path: Path, show
     (run / "environment.json").write_text(json.dumps(environment))
     lines = (run / "metrics.jsonl").read_text().replace('"ce_peers"', '"<b>term</b>\\" onload=\\"x"')
     (run / "metrics.jsonl").write_text(lines)
-    page.write([copied], tmp_path / "r.html", "t")
+    page.write_report([copied], tmp_path / "r.html", "t")
     found = Page((tmp_path / "r.html").read_text())
     assert found.tags.count("script") == 1 and "b" not in found.tags
     assert "<img src=x onerror=alert(2)>" in found.text and f'coterie "{EVIL}"' in found.text
@@ -37,7 +37,7 @@ def test_names_from_data_and_people_stay_text(copied: Path, tmp_path: Path, show
 def test_records_of_older_versions_have_no_balanced_error(copied: Path, tmp_path: Path) -> None:
     for file in copied.glob("PCL-*/metrics.jsonl"):
         file.write_text(re.sub(r'"balanced_error": [\d.]+, ', "", file.read_text()))
-    page.write([copied], tmp_path / "r.html", "t")
+    page.write_report([copied], tmp_path / "r.html", "t")
     found = Page((tmp_path / "r.html").read_text())
     for table in ("Results", "Cost of training", "Student and ensemble"):
         methods = [text for text, _ in found.column(table, "method")]
@@ -65,7 +65,7 @@ def test_missing_partial_and_failed_runs_are_shown_and_named(copied: Path, tmp_p
     (copied / "Baseline-0" / "evaluation.json").write_text('{"predictors": 1}')
     (copied / "Baseline-1" / "evaluation.json").unlink()
     (copied / "Baseline-1" / "environment.json").write_text("{")
-    page.write([copied], tmp_path / "r.html", "t")
+    page.write_report([copied], tmp_path / "r.html", "t")
     found = Page((tmp_path / "r.html").read_text())
     named = zip(found.column("Runs", "run"), found.column("Runs", "state"), strict=True)
     states = {Path(run).name: state for (run, _), (state, _) in named}
@@ -92,7 +92,7 @@ def test_one_run_that_has_only_begun(copied: Path, tmp_path: Path) -> None:
     for file in (copied / "PCL-0").iterdir():
         if file.name != "config.yaml":
             file.unlink()
-    page.write([copied / "PCL-0"], tmp_path / "r.html", "t")
+    page.write_report([copied / "PCL-0"], tmp_path / "r.html", "t")
     found = Page((tmp_path / "r.html").read_text())
     assert "no run has finished an epoch yet" in found.text
     assert "PCL-0 has no evaluation.json that can be read" in found.text and "`coterie evaluate RUN`" in found.text
@@ -110,7 +110,7 @@ def test_groups_are_told_apart_by_what_is_unusual(copied: Path) -> None:
     variant("b-long", "epochs: 3", "epochs: 12")
     variant("b-views", "views: 1", "views: 3")
     variant("b-parts", "accumulate: 1", "accumulate: 2")  # batch-norm sees less
-    found = groups.group([runs.read(path) for path in runs.find([copied])])
+    found = grouping.group_runs([runs.read(path) for path in runs.find([copied])])
     labels = {g.label: [r.path.name for r in g.runs] for g in found}
     assert labels == {
         "Baseline": ["Baseline-0", "Baseline-1"],
@@ -125,7 +125,7 @@ def test_groups_are_told_apart_by_what_is_unusual(copied: Path) -> None:
 def test_only_the_same_network_on_the_same_data_is_compared(copied: Path, tmp_path: Path) -> None:
     config = copied / "Baseline-1" / "config.yaml"
     config.write_text(config.read_text().replace("model: resnet8", "model: resnet14"))
-    page.write([copied], tmp_path / "r.html", "t")
+    page.write_report([copied], tmp_path / "r.html", "t")
     found = Page((tmp_path / "r.html").read_text())
     names = zip(found.column("Results", "network and data"), found.column("Results", "method"), strict=True)
     rows = [(setting, method) for (setting, _), (method, _) in names]
@@ -149,7 +149,7 @@ def test_runs_without_a_common_seed_are_compared_by_their_means(copied: Path, tm
     for run, seed in (("PCL-0", 7), ("PCL-1", 8)):
         config = copied / run / "config.yaml"
         config.write_text(re.sub(r"(?m)^seed: \d", f"seed: {seed}", config.read_text()))
-    page.write([copied], tmp_path / "r.html", "t")
+    page.write_report([copied], tmp_path / "r.html", "t")
     found = Page((tmp_path / "r.html").read_text())
     gain = sum(_error(copied / f"PCL-{i}") - _error(copied / f"Baseline-{i}") for i in (0, 1)) / 2
     assert found.column("Results", "against Baseline")[1][0] == f"{gain:+.2f} (0)"
@@ -160,8 +160,8 @@ def test_a_seed_that_was_run_twice_counts_once(copied: Path) -> None:
     shutil.copytree(copied / "PCL-1", copied / "again")
     lines = (copied / "again" / "metrics.jsonl").read_text()
     (copied / "again" / "metrics.jsonl").write_text(re.sub(r'"error": [\d.]+', '"error": 50.0', lines))
-    base, peers = groups.group([runs.read(path) for path in runs.find([copied])])
-    found = groups.difference(peers, base)
+    base, peers = grouping.group_runs([runs.read(path) for path in runs.find([copied])])
+    found = groups.error_difference(peers, base)
     first, second, alone = (_error(copied / name) for name in ("PCL-0", "PCL-1", "Baseline-0"))
     pairs = [first - alone, (second + 50) / 2 - _error(copied / "Baseline-1")]
     assert found is not None and found.count == 2 and found.mean == pytest.approx(sum(pairs) / 2)
@@ -183,7 +183,7 @@ def test_no_verdict_on_runs_that_go_on(copied: Path) -> None:
                 file.write_text(file.read_text().splitlines(keepends=True)[0])
     for run in ("Baseline-0", "Baseline-1", "PCL-0", "PCL-1"):
         shutil.rmtree(copied / run)
-    told = from_metrics.summary(groups.group([runs.read(path) for path in runs.find([copied])]))
+    told = summary.summary_sentences(grouping.group_runs([runs.read(path) for path in runs.find([copied])]))
     assert len(told) == 4 and told[-1] == "1 more is in the table."
 
 
@@ -197,12 +197,12 @@ def test_damaged_numbers_do_not_end_a_report(copied: Path, tmp_path: Path) -> No
     file.write_text(
         "\n".join([first, huge, deep, third, '{"epoch": 1' + "0" * 400 + third.partition(",")[0] + "}"])
     )
-    page.write([copied], tmp_path / "r.html", "t")
+    page.write_report([copied], tmp_path / "r.html", "t")
     assert len(runs.read(copied / "PCL-1").records) == 2
 
 
 def labels(root: Path) -> list[tuple[str, str, int]]:
-    found = groups.group([runs.read(path) for path in runs.find([root])])
+    found = grouping.group_runs([runs.read(path) for path in runs.find([root])])
     return [(g.setting, g.label, len(g.runs)) for g in found]
 
 
@@ -256,7 +256,7 @@ def test_of_different_peers_the_first_is_named(copied: Path) -> None:
 
 def test_a_teacher_does_not_take_the_first_screen(copied: Path, tmp_path: Path) -> None:
     changed(copied, "Baseline-0", "A-teacher", ("model: resnet8", "model: resnet14"))
-    page.write([copied], tmp_path / "r.html")
+    page.write_report([copied], tmp_path / "r.html")
     found = Page((tmp_path / "r.html").read_text())
     assert "Baseline, PCL: resnet8 on hostile" in found.text
     assert "Trained besides: resnet14 on hostile (Baseline)." in found.text
@@ -269,7 +269,7 @@ def test_trainings_of_different_length_are_drawn_over_their_parts(copied: Path, 
     lines = records(copied / "long")
     with (copied / "long" / "metrics.jsonl").open("a") as file:
         file.writelines(json.dumps({**line, "epoch": line["epoch"] + 3}) + "\n" for line in lines)
-    page.write([copied], tmp_path / "r.html")
+    page.write_report([copied], tmp_path / "r.html")
     found = Page((tmp_path / "r.html").read_text()).lines["Error of the deployed network, resnet8 on hostile"]
     assert found["PCL"][0] == pytest.approx([100 / 3, 200 / 3, 100], rel=1e-5)
     assert found["Baseline, epochs 6"][0] == pytest.approx([100 * k / 6 for k in range(1, 7)], rel=1e-5)
@@ -284,7 +284,7 @@ def test_a_record_for_several_epochs_and_weights_ahead_of_it(copied: Path, tmp_p
     for scores in second["predictors"].values():
         scores["error"] = 1.0
     (run / "metrics.jsonl").write_text(json.dumps(second) + "\n")
-    page.write([run, copied / "Baseline-0"], tmp_path / "r.html")
+    page.write_report([run, copied / "Baseline-0"], tmp_path / "r.html")
     found = Page((tmp_path / "r.html").read_text())
     spent = pytest.approx([second["time"]["train"]], rel=1e-4)  # the page rounds
     assert found.lines["Error over time, resnet8 on hostile"]["PCL"][0] == spent
@@ -297,7 +297,7 @@ def test_a_record_for_several_epochs_and_weights_ahead_of_it(copied: Path, tmp_p
 
 
 def test_a_single_run_says_what_it_cost(copied: Path, tmp_path: Path) -> None:
-    page.write([copied / "PCL-0"], tmp_path / "r.html")
+    page.write_report([copied / "PCL-0"], tmp_path / "r.html")
     found = Page((tmp_path / "r.html").read_text())
     assert "4.0 times the computation of the plain network; to use it takes no more." in found.text
 
@@ -306,14 +306,14 @@ def test_many_problems_do_not_push_the_page_away(copied: Path, tmp_path: Path) -
     for seed in range(2, 10):
         changed(copied, "PCL-0", f"PCL-{seed}", ("seed: 0", f"seed: {seed}"))
         (copied / f"PCL-{seed}" / "metrics.jsonl").write_text("")
-    page.write([copied], tmp_path / "r.html")
+    page.write_report([copied], tmp_path / "r.html")
     source = (tmp_path / "r.html").read_text()
     assert "PCL-2 and 7 more: no epoch has finished" in source and "<summary>" not in source
     for seed in range(2, 10):  # each of them something else
         config = (copied / f"PCL-{seed}" / "config.yaml").read_text()
         (copied / f"PCL-{seed}" / "config.yaml").write_text(config.replace("epochs: 3", f"epochs: {seed + 2}"))
         shutil.copy(copied / "PCL-0" / "metrics.jsonl", copied / f"PCL-{seed}")
-    page.write([copied], tmp_path / "r.html")
+    page.write_report([copied], tmp_path / "r.html")
     source = (tmp_path / "r.html").read_text()
     assert "<summary>2 more</summary>" in source
     assert all(f"PCL-{seed}: 3 of {seed + 2} epochs so far" in source for seed in range(2, 10))
@@ -323,7 +323,7 @@ def test_environments_are_rows_and_continued_ones_are_there(copied: Path, tmp_pa
     file = copied / "PCL-0" / "environment.json"
     first = json.loads(file.read_text())
     file.write_text(json.dumps({**first, "continued": [{**first, "host": "elsewhere"}]}))
-    page.write([copied / "PCL-0"], tmp_path / "r.html")
+    page.write_report([copied / "PCL-0"], tmp_path / "r.html")
     head, *rows = Page((tmp_path / "r.html").read_text()).tables["Environment"]
     assert [cell for cell, _ in head] == ["what", "environment 1", "environment 2"]
     told = {row[0][0]: [cell for cell, _ in row[1:]] for row in rows}
@@ -334,13 +334,13 @@ def test_what_has_finished_is_compared_before_what_has_not(copied: Path, tmp_pat
     changed(copied, "PCL-0", "early", ("epochs: 3", "epochs: 30"))
     file = copied / "early" / "metrics.jsonl"
     file.write_text(re.sub(r'"error": [\d.]+', '"error": 0.5', file.read_text()))
-    page.write([copied], tmp_path / "r.html")
+    page.write_report([copied], tmp_path / "r.html")
     assert "trained with PCL, epochs 3 the network errs on" in Page((tmp_path / "r.html").read_text()).text
 
 
 def test_the_lowest_of_several_is_called_that(copied: Path, tmp_path: Path) -> None:
-    page.write([copied], tmp_path / "two.html")
+    page.write_report([copied], tmp_path / "two.html")
     assert "It is the lowest of" not in Page((tmp_path / "two.html").read_text()).text
     changed(copied, "PCL-0", "warm", ("temperature: 3.0", "temperature: 4.0"))
-    page.write([copied], tmp_path / "three.html")
+    page.write_report([copied], tmp_path / "three.html")
     assert "It is the lowest of 2 recipes, which flatters it" in Page((tmp_path / "three.html").read_text()).text

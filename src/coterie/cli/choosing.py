@@ -2,10 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from .calling import print_json
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+CUT_COSTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "PCL": ("PCL", {}),
+    "PCL_one_view": ("PCL", {"input_augmentation": False}),
+    "ONE": ("ONE", {}),  # CL, OKDDip and FFL cost the same
+    "DML": ("DML", {}),
+}
+"""The methods, with their options, whose cost `coterie cuts` shows."""
+CUT_COLUMNS = [
+    ("cut", "name", "{}"),
+    ("shared parameters", "shared_parameters", "{:,}"),
+    ("per peer", "peer_parameters", "{:,}"),
+    ("shared MACs", "shared_macs", "{:,}"),
+    ("per peer", "peer_macs", "{:,}"),
+    *((name.replace("_one_view", ", one view"), name, "{:.2f}") for name in CUT_COSTS),
+]
+MODEL_COLUMNS = [
+    ("model", "name", "{}"),
+    ("parameters, 10 classes", "10", "{:,}"),
+    ("100 classes", "100", "{:,}"),
+    ("default cut", "cut", "{}"),
+]
 
 
 def methods(json: bool = False) -> None:
@@ -14,10 +40,34 @@ def methods(json: bool = False) -> None:
     Args:
         json: print JSON.
     """
-    from ..report.tables import describe_methods, print_methods
+    from ..report.table import Table, print_table, text
 
-    found = describe_methods()
-    print_json(found) if json else print_methods(found)
+    entries = describe_methods()
+    if json:
+        print_json(entries)
+        return
+    rows = []
+    for name, entry in entries.items():
+        options = ", ".join(f"{option}={value}" for option, value in entry["options"].items())
+        rows.append([text(f"{name}\n{entry['trains']}", strong=True), text(entry["summary"]), text(options)])
+    print_table(Table("", ["method", "what it is", "options (--method.NAME)"], rows), wrap=True)
+
+
+def describe_methods() -> dict[str, Any]:
+    """Return each method's sentence, what it trains, and its options with their defaults."""
+    from inspect import getdoc, signature
+
+    from ..methods import available
+
+    entries = {}
+    for name, method in sorted(available().items()):
+        parameters = list(signature(method).parameters.values())[1:]
+        entries[name] = {
+            "summary": (getdoc(method) or "").splitlines()[0],
+            "trains": method.trains,
+            "options": {p.name: None if p.default is p.empty else p.default for p in parameters},
+        }
+    return entries
 
 
 def models(json: bool = False) -> None:
@@ -26,10 +76,22 @@ def models(json: bool = False) -> None:
     Args:
         json: print JSON.
     """
-    from ..report.tables import describe_models, print_models
+    from ..models import networks
+    from ..peers.cost import parameters
+    from ..report.table import keyed_table, print_table
 
-    found = describe_models()
-    print_json(found) if json else print_models(found)
+    entries: dict[str, Any] = {
+        name: {
+            "parameters": {str(c): parameters(make(num_classes=c)) for c in (10, 100)},
+            "cut": getattr(make(), "default_cut", None),
+        }
+        for name, make in networks().items()
+    }
+    if json:
+        print_json(entries)
+        return
+    rows = [{"name": name, "cut": entry["cut"], **entry["parameters"]} for name, entry in entries.items()]
+    print_table(keyed_table("", MODEL_COLUMNS, rows))
 
 
 def cuts(
@@ -52,16 +114,57 @@ def cuts(
     """
     from ..models import factory
     from ..peers.build import example_for
-    from ..report.tables import describe_cuts, print_cuts
+    from ..report.table import keyed_table, print_table
 
     if min(classes, peers) < 1:
         raise InputError("--classes and --peers must be at least 1.")
     shape = _image_shape(size) if size is not None else None
     channels, sides = (shape[0], shape[1:]) if shape else (3, None)
-    make = factory(model, classes, channels, model_options, sides, fresh=False)
-    network = make()
-    found = describe_cuts(model, network, example_for(network, shape), peers)
-    print_json(found) if json else print_cuts(found)
+    network = factory(model, classes, channels, model_options, sides, fresh=False)()
+    entry = describe_cuts(model, network, example_for(network, shape), peers)
+    if json:
+        print_json(entry)
+        return
+    sides_text = "x".join(map(str, entry["input"]))
+    title = f"{model}: {entry['parameters']:,} parameters, {entry['macs']:,} MACs at {sides_text}"
+    note = (
+        f"Training cost with {peers} peers, in steps of the plain network (a backward pass is two forward passes)."
+    )
+    rows = [{**cut, **cut["training_costs"]} for cut in entry["cuts"]]
+    for row in rows:
+        if row["name"] == entry["default"]:
+            row |= {"name": f"{row['name']} (default)", "strong": True}
+    print_table(keyed_table(title, CUT_COLUMNS, rows, note))
+
+
+def describe_cuts(name: str, model: nn.Module, example: Tensor, peers: int = 3) -> dict[str, Any]:
+    """Return the listed cuts of a network as plain values, its default among them."""
+    from dataclasses import asdict
+
+    from ..peers.cost import macs_by_layer, parameters
+    from ..peers.cuts import choose, list_cuts
+
+    listed = list_cuts(model, example)
+    default = getattr(model, "default_cut", None) or (choose(listed).name if listed else None)
+    return {
+        "model": name,
+        "input": list(example.shape[1:]),
+        "parameters": parameters(model),
+        "macs": sum(macs_by_layer(model, example[:1]).values()),
+        "peers": peers,
+        "default": default,
+        "cuts": [{**asdict(cut), "training_costs": training_costs(cut.share, peers)} for cut in listed],
+    }
+
+
+def training_costs(share: float, peers: int) -> dict[str, float]:
+    """Return the cost of a training step by column, with so much of the network's work in each branch."""
+    from ..methods import available
+
+    methods = available()
+    return {
+        column: methods[name].step_cost(peers, share, options) for column, (name, options) in CUT_COSTS.items()
+    }
 
 
 def _image_shape(size: str) -> tuple[int, int, int]:

@@ -72,7 +72,7 @@ def _inspect(cls: Any, preset: dict[str, Any], arguments: list[str]) -> None:
 
     from ..config.parsing import parse
     from ..data.inspection import contact_sheet, inspect_data
-    from ..report.tables import print_data
+    from ..report.command_tables import print_data
 
     def inspect(views: int = 3, images: int = 8, sheet: str = "contact-sheet.png", json: bool = False) -> None:
         """Counts per class, sizes, bad files, duplicates between splits, and a sheet of views.

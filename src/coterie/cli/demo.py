@@ -67,7 +67,9 @@ def run(out: Path, seeds: int) -> None:
             )
             sizes |= {(name, p): parameters(network) for p, network in method.predictors().items()}
     shutil.copyfile(RunDirectory(runs["pcl"][0]).student, out / "student.safetensors")
-    page.write([path for paths in runs.values() for path in paths], out / "report.html", "Coterie demo: digits")
+    page.write_report(
+        [path for paths in runs.values() for path in paths], out / "report.html", "Coterie demo: digits"
+    )
     console.print(_table(runs, sizes))
     alone, peers = (
         _errors(runs[name], predictor) for name, predictor in (("baseline", "peer1"), ("pcl", "mean1"))

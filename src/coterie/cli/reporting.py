@@ -89,7 +89,7 @@ def report(
         watch: write the page again whenever the runs have something new, until interrupted.
     """
     from ..paper.sections import experiment_sections
-    from ..report import formats, page
+    from ..report import as_text, page
 
     if text + (format is not None) + watch > 1:
         raise InputError("--text, --format and --watch exclude each other: choose one.")
@@ -97,15 +97,15 @@ def report(
     if watch:
         print(f"{file} follows {', '.join(runs)}; Ctrl-C ends this.", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
-            page.watch(paths, file, experiment_sections)
+            page.watch_runs(paths, file, experiment_sections)
         return
     paper = experiment_sections(paths)
     if text:
-        formats.print_report(page.compose(paths, paper))
+        as_text.print_report(page.compose(paths, paper))
     elif format is not None and output is None:
-        print(formats.written(page.compose(paths, paper), format), end="")
+        print(as_text.paper_tables(page.compose(paths, paper), format), end="")
     elif format is not None:
-        page.save(file, formats.written(page.compose(paths, paper), format))
+        page.save_text(file, as_text.paper_tables(page.compose(paths, paper), format))
     else:
-        page.write(paths, file, paper=paper)
+        page.write_report(paths, file, paper=paper)
         print(f"{file}: open it in a browser; it needs nothing else.")

@@ -56,18 +56,10 @@ def evaluate(
         json: print JSON.
     """
     from ..deploy.latency import measure_run_costs
-    from ..report.tables import print_calibrations, print_costs, print_per_class, print_predictors
+    from ..report.command_tables import print_evaluation
     from ..runs.evaluate_run import evaluate_run
 
     result = evaluate_run(Path(run), data, calibrate)
     if costs:
         result["costs"] = measure_run_costs(Path(run))
-    if json:
-        print_json(result)
-        return
-    print_predictors(result)
-    print_per_class(result)
-    if calibrate:
-        print_calibrations(result)
-    if costs:
-        print_costs(result["costs"])
+    print_json(result) if json else print_evaluation(result)

@@ -69,7 +69,7 @@ def _open_weights(file: Path, model: str | None) -> ExportedNetwork:
     weights = read_weights(file)
     check_weights(file, weights, file_weights(network), name)
     network.load_state_dict(weights, strict=False)  # modules that peers share have several names
-    return ExportedNetwork(metadata, _torch_runner(network.eval()), f"torch {torch.__version__}")
+    return ExportedNetwork(metadata, torch_runner(network.eval()), f"torch {torch.__version__}")
 
 
 def _build_network(file: Path, metadata: Metadata, name: str) -> nn.Module:
@@ -106,7 +106,7 @@ def _open_program(file: Path) -> ExportedNetwork:
     except Exception as error:  # torch raises whatever it meets
         raise InputError(f"{file} is damaged: {type(error).__name__} when torch loads it.") from None
     metadata = parse_metadata(extra[METADATA_KEY], file)
-    return ExportedNetwork(metadata, _torch_runner(network), f"torch.export {torch.__version__}")
+    return ExportedNetwork(metadata, torch_runner(network), f"torch.export {torch.__version__}")
 
 
 def _open_onnx(file: Path) -> ExportedNetwork:
@@ -144,7 +144,9 @@ def open_session(content: bytes, spin: bool = True) -> Any:
     return onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
 
 
-def _torch_runner(network: nn.Module) -> Callable[[Tensor], Outputs]:
+def torch_runner(network: nn.Module) -> Callable[[Tensor], Outputs]:
+    """Return a function that runs a network without gradients."""
+
     def run(images: Tensor) -> Outputs:
         with torch.no_grad():
             outputs = network(images)

@@ -122,14 +122,10 @@ def exporter_errors(metadata: Metadata) -> Iterator[None]:
 @contextlib.contextmanager
 def quiet_exporters() -> Iterator[None]:
     """Suppress the exporters' warnings about their own internals."""
-    loggers = [logging.getLogger(name) for name in ("torch", "torch.onnx", "torch.export", "onnxscript")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
+    disabled = logging.root.manager.disable
+    with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
+        logging.disable(max(disabled, logging.WARNING))
         try:
             yield
         finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+            logging.disable(disabled)

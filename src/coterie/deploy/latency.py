@@ -18,13 +18,14 @@ from ..config.recipe import Recipe
 from ..files import write
 from ..methods import Method
 from ..methods.base import Ensemble
-from ..models.metadata import Metadata
+from ..models.metadata import Metadata, encode_weights
 from ..peers.cost import interleaved, macs, parameters
 from ..runs.rebuild import restored
 from .exported import open_session
-from .formats import EnsembleWithPeers, make_writer
+from .formats import EnsembleWithPeers, file_weights, make_writer
 
 BATCHES = {"latency_ms": 1, "images_per_second": 64}
+EMPTY = Metadata("", {}, {}, [])
 
 
 def measure_run_costs(directory: Path) -> dict[str, dict[str, Any]]:
@@ -46,10 +47,10 @@ def measure_costs(recipe: Recipe, method: Method, seconds: float = 1.0) -> dict[
     ensemble = method.predictors().get("ensemble")
     if isinstance(ensemble, Ensemble):
         networks["ensemble"] = EnsembleWithPeers(ensemble).cpu().eval()
-    costs: dict[str, dict[str, Any]] = {
-        name: {"parameters": parameters(network), "macs": macs(network, shape), "bytes": _size(network, shape)}
-        for name, network in networks.items()
-    }
+    costs: dict[str, dict[str, Any]] = {}
+    for name, network in networks.items():
+        file = encode_weights(file_weights(network), EMPTY)
+        costs[name] = {"parameters": parameters(network), "macs": macs(network, shape), "bytes": len(file)}
     runtimes: dict[str, dict[str, Callable[[Tensor], object]]] = {"torch": dict(networks)}
     if all(importlib.util.find_spec(package) for package in ("onnx", "onnxscript", "onnxruntime")):
         runtimes["onnx"] = {name: _onnx_runner(network, shape) for name, network in networks.items()}
@@ -64,18 +65,10 @@ def measure_costs(recipe: Recipe, method: Method, seconds: float = 1.0) -> dict[
     return costs
 
 
-def _encode(network: nn.Module, shape: tuple[int, ...], format: Any) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "network"
-        make_writer(network, torch.randn(2, *shape), format)(file, Metadata("", {}, {}, []))
-        return file.read_bytes()
-
-
-def _size(network: nn.Module, shape: tuple[int, ...]) -> int:
-    return len(_encode(network, shape, "safetensors"))
-
-
 def _onnx_runner(network: nn.Module, shape: tuple[int, ...]) -> Callable[[Tensor], object]:
-    # With spinning, one network's threads would take the cores while the next one is timed.
-    session = open_session(_encode(network, shape, "onnx"), spin=False)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "network.onnx"
+        make_writer(network, torch.randn(2, *shape), "onnx")(file, EMPTY)
+        # With spinning, one network's threads would take the cores while the next one is timed.
+        session = open_session(file.read_bytes(), spin=False)
     return lambda images: session.run(None, {"images": images.numpy()})

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..models.metadata import Metadata
-from .exported import ExportedNetwork, open_exported
+from .exported import ExportedNetwork, open_exported, torch_runner
 from .formats import Writer
 
 LOGIT_TOLERANCE = 1e-4
@@ -38,13 +38,12 @@ def compare_outputs(
     network: nn.Module, exported: ExportedNetwork, images: list[Tensor], edges: bool = True
 ) -> dict[str, Any]:
     """Compare a file in its own runtime with the network, on test images and on edge inputs."""
+    reference = torch_runner(network)
     differences, relative = [], []
     agree = count = 0
     edge_batches = edge_inputs(images[0]) if edges else []
     for i, batch in enumerate([*images, *edge_batches]):
-        with torch.no_grad():
-            outputs = network(batch)
-        expected, expected_peers = outputs if isinstance(outputs, tuple) else (outputs, None)
+        expected, expected_peers = reference(batch)
         if i < len(images) and not expected.isfinite().all():
             raise InputError(
                 "The trained network itself gives no numbers (NaN or infinite); nothing was replaced."

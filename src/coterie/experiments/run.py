@@ -21,7 +21,7 @@ from ..deploy.export import export_run
 from ..deploy.formats import ExportFormat
 from ..errors import InputError, unknown, warn
 from ..methods import Method
-from ..report import page
+from ..report.page import write_report
 from ..report.table import Table, number, text, to_html
 from ..runs.evaluate_run import evaluate_run
 from ..runs.reader import Record, Result, read, score
@@ -127,7 +127,7 @@ class Run:
 
     def report(self, file: str | Path = "report.html") -> Path:
         """Write the page that shows what happened; return the file."""
-        page.write([self.path], Path(file))
+        write_report([self.path], Path(file))
         return Path(file)
 
     def to_pandas(self) -> pandas.DataFrame:

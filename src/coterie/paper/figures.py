@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..experiments.state import state
 from ..metrics.seeds import Spread
-from ..report.charts import Dot, Line, dots, dots_height, lines
+from ..report.charts import Curve, Dot, dot_chart, dot_chart_height, line_chart
 from ..report.picture import Panel, picture
 from ..runs.reader import Record
 from .results import accuracy_of, branch_variance, common_seeds, curve, error_of
@@ -45,7 +45,7 @@ def draw_split(rows: Sequence[StudyLine], title: str, out: Path) -> Path | None:
     if not compared:
         return None
     x = "difference in top-1 error (points, 95 % interval; left of zero: fewer errors)"
-    panel = Panel(dots(title, compared, x, left=370, width=920), dots_height(len(compared)), width=920)
+    panel = Panel(dot_chart(title, compared, x, left=370, width=920), dot_chart_height(len(compared)), width=920)
     return _save(picture(title, [panel]), "split", out)
 
 
@@ -56,20 +56,20 @@ def _save(svg: str, name: str, out: Path) -> Path:
 
 
 def _dot(mean: float, half_width: float | None) -> Dot:
-    return Dot(mean) if half_width is None else Dot(mean, mean - half_width, mean + half_width, look=2)
+    return Dot(mean) if half_width is None else Dot(mean, mean - half_width, mean + half_width, colour=2)
 
 
-def _line(name: str, points: dict[int, Spread], look: int) -> Line:
+def _line(name: str, points: dict[int, Spread], colour: int) -> Curve:
     """The mean and, as a band, one standard deviation to each side."""
     means = [spread.mean for spread in points.values()]
     deviations = [spread.std or 0.0 for spread in points.values()]
     low = [mean - deviation for mean, deviation in zip(means, deviations, strict=True)]
     high = [mean + deviation for mean, deviation in zip(means, deviations, strict=True)]
-    return Line(name, list(points), means, low, high, look)
+    return Curve(name, list(points), means, low, high, colour)
 
 
-def _curves(cells: Sequence[Cell], out: Path, value: Callable[[Cell], Value]) -> list[Line]:
-    series = [_line(cell.row, curve(cell, out, value(cell)), look) for look, cell in enumerate(cells)]
+def _curves(cells: Sequence[Cell], out: Path, value: Callable[[Cell], Value]) -> list[Curve]:
+    series = [_line(cell.row, curve(cell, out, value(cell)), colour) for colour, cell in enumerate(cells)]
     return [line for line in series if line.y]
 
 
@@ -79,7 +79,7 @@ def _errors(cells: Sequence[Cell], out: Path) -> Drawing:
     deployed = _curves(compared, out, error)
     averaged = _curves(compared, out, lambda cell: averaged_error)
     panels = [
-        Panel(lines(heading, series, "epoch", y, beside=other), heading=heading)
+        Panel(line_chart(heading, series, "epoch", y, beside=other), heading=heading)
         for heading, series, other in (
             ("as deployed: PCL averaged, the others raw", deployed, averaged),
             ("averaged weights in all rows", averaged, deployed),
@@ -95,7 +95,7 @@ def _ensembles(cells: Sequence[Cell], out: Path) -> Drawing:
     accuracies = _curves(compared, out, accuracy)
     variances = _curves(compared, out, lambda cell: branch_variance("peer"))
     panels = [
-        Panel(lines(y, series, "epoch", y))
+        Panel(line_chart(y, series, "epoch", y))
         for y, series in (
             ("ensemble's top-1 accuracy (%)", accuracies),
             ("branch variance of the trained weights", variances),
@@ -116,7 +116,9 @@ def _peers(cells: Sequence[Cell], out: Path) -> Drawing:
         name = cell.row.replace("3 peers, w/o InAu", "3 peers\none view for all")
         rows.append((name, [_dot(errors.mean, errors.std)]))
     heading = "mean and standard deviation over the seeds that all have"
-    return [Panel(dots(heading, rows, "top-1 error (%)", left=130), dots_height(len(rows)), heading=heading)], []
+    return [
+        Panel(dot_chart(heading, rows, "top-1 error (%)", left=130), dot_chart_height(len(rows)), heading=heading)
+    ], []
 
 
 def error(cell: Cell) -> Value:

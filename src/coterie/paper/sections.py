@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..metrics.seeds import PAIRED
-from ..report.content import Figure, Section
-from ..report.from_metrics import banded, figures
+from ..report.content import Figure, ReportSection
+from ..report.curves import banded, figures
 from ..report.table import Cell, Table, difference, number, spread, text
 from .figures import accuracy, averaged_error, error
 from .numbers import SAYS
@@ -25,12 +25,12 @@ P = TypeVar("P", bound=Protocol)
 NAMES = {"table": "Table", "fig": "Fig."}
 
 
-def experiment_sections(runs: Sequence[Path]) -> list[Section]:
+def experiment_sections(runs: Sequence[Path]) -> list[ReportSection]:
     """The paper's tables and the study's that have finished runs in these directories or below."""
     return [*beside_the_paper(runs), *of_the_study(runs)]
 
 
-def of_the_study(runs: Sequence[Path], protocols: Mapping[str, Study] = STUDIES) -> list[Section]:
+def of_the_study(runs: Sequence[Path], protocols: Mapping[str, Study] = STUDIES) -> list[ReportSection]:
     """One section with the tables of every study that has finished runs; else none."""
     return study_section(
         [
@@ -41,7 +41,7 @@ def of_the_study(runs: Sequence[Path], protocols: Mapping[str, Study] = STUDIES)
     )
 
 
-def beside_the_paper(runs: Sequence[Path], protocols: Mapping[str, Protocol] = PROTOCOLS) -> list[Section]:
+def beside_the_paper(runs: Sequence[Path], protocols: Mapping[str, Protocol] = PROTOCOLS) -> list[ReportSection]:
     """One section with every table and figure that has finished runs in these directories or below; else none."""
     blocks = [block for path, protocol in _protocols(runs, protocols) for block in _blocks(path, protocol)]
     lead = (
@@ -49,7 +49,7 @@ def beside_the_paper(runs: Sequence[Path], protocols: Mapping[str, Protocol] = P
         "is training time, as if all had gone as fast as its fastest stretch, a teacher's included, in that of "
         "the first row. Where the protocol is not the paper's, compare order and differences, not the errors."
     )
-    return [Section("paper", "Beside the paper", lead, list(blocks))] if blocks else []
+    return [ReportSection("paper", "Beside the paper", lead, list(blocks))] if blocks else []
 
 
 def _protocols(runs: Sequence[Path], protocols: Mapping[str, P]) -> list[tuple[Path, P]]:
@@ -127,7 +127,7 @@ def _drawn(experiment: str, title: str, cells: Sequence[PaperCell], out: Path) -
         for y, value in named[experiment]
         for figure in figures(
             f"{title}, {y}",
-            [banded(cell.row, curve(cell, out, value(cell)), look) for look, cell in enumerate(compared)],
+            [banded(cell.row, curve(cell, out, value(cell)), colour) for colour, cell in enumerate(compared)],
             y,
             False,
         )

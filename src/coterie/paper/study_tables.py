@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from ..metrics.seeds import Difference, Spread
-from ..report.content import Section
+from ..report.content import ReportSection
 from ..report.table import NOTHING, Cell, Table, number, print_table, spread, text, to_markdown
 from .render import provenance
 from .results import Origin
@@ -108,11 +108,11 @@ def study_tables(
     )
 
 
-def study_section(tables: Sequence[StudyTables]) -> list[Section]:
+def study_section(tables: Sequence[StudyTables]) -> list[ReportSection]:
     """One section of the report with the tables that have finished runs, or none."""
     blocks = [table for each in tables if each.started for table in each.tables]
     lead = "Rows compared over the same seeds, each with its own training images; planned in docs/study.md."
-    return [Section("study", "The study", lead, list(blocks))] if blocks else []
+    return [ReportSection("study", "The study", lead, list(blocks))] if blocks else []
 
 
 def _rows(title: str, lines: Sequence[StudyLine]) -> Table:

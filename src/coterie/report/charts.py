@@ -1,4 +1,4 @@
-"""Series become SVG pictures: static lines, bands and points, with text for those who cannot see them."""
+"""Curves and values become SVG charts: static lines, bands and points, with a description in words."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ DASHES = ("", "dash", "dot")
 
 
 @dataclass
-class Line:
-    """A series of points with an optional band around it; `look` chooses its colour, `dash` its stroke."""
+class Curve:
+    """Points with an optional band around them; `colour` and `dash` are indices of its colour and stroke."""
 
     name: str
     x: Sequence[float]
     y: Sequence[float]
     low: Sequence[float] = ()
     high: Sequence[float] = ()
-    look: int = 0
+    colour: int = 0
     dash: int = 0
 
-    def after(self, start: float) -> Line:
-        """A closer look at where it ends."""
+    def after(self, start: float) -> Curve:
+        """Return the part beyond `start`."""
         first = sum(x <= start for x in self.x)
         x, y, low, high = (values[first:] for values in (self.x, self.y, self.low, self.high))
-        return Line(self.name, x, y, low, high, self.look, self.dash)
+        return Curve(self.name, x, y, low, high, self.colour, self.dash)
 
     @property
     def css(self) -> str:
-        return f"c{self.look % COLOURS} {DASHES[self.dash % len(DASHES)]}".strip()
+        return f"c{self.colour % COLOURS} {DASHES[self.dash % len(DASHES)]}".strip()
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Axis:
 
     @classmethod
     def over(cls, label: str, values: Sequence[float], start: float, end: float, log: bool = False) -> Axis:
-        """Round limits that hold all values; a linear axis that comes near zero starts there."""
+        """Choose round limits that hold all values; a linear axis that comes near zero starts at zero."""
         values = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
         low, high = min(values), max(values)
         if log:
@@ -83,14 +83,14 @@ class Axis:
 
 
 def _step(length: float) -> float:
-    """1, 2 or 5 times a power of ten, so that some four to seven steps make the length."""
+    """Return 1, 2 or 5 times a power of ten, so that some four to seven steps make the length."""
     rough = length / 5
     power = 10.0 ** math.floor(math.log10(rough))
     return next(power * k for k in (1, 2, 5, 10) if rough <= power * k * 1.0001)
 
 
 def brief(value: float) -> str:
-    """A number as short as four digits of it allow."""
+    """Write a number with at most four digits."""
     if not math.isfinite(value):
         return NOTHING
     for size, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
@@ -101,71 +101,70 @@ def brief(value: float) -> str:
     return f"{value:.4g}"
 
 
-def lines(
-    title: str, series: Sequence[Line], x: str, y: str, log: bool = False, beside: Sequence[Line] = ()
+def line_chart(
+    title: str, curves: Sequence[Curve], x: str, y: str, log: bool = False, beside: Sequence[Curve] = ()
 ) -> Markup:
     """Draw lines with bands, each ending in a dot; the page's script reads values from the data attributes.
 
     The y axis also holds the values of `beside`, so that two charts can have the same one.
     """
-    starts = [v for s in series for v in s.x]
-    across = Axis.over(x, starts, LEFT, WIDTH - RIGHT)
-    if max(starts) > across.low:  # nothing comes after the last point
-        across.high = max(starts)
+    positions = [v for curve in curves for v in curve.x]
+    across = Axis.over(x, positions, LEFT, WIDTH - RIGHT)
+    if max(positions) > across.low:  # nothing comes after the last point
+        across.high = max(positions)
     if x == "epoch":  # they are whole, and count from 1
         across.low = max(1.0, across.low) if across.high > 1 else 0.0
         across.high = across.high if across.high > 1 else 2.0
         across.marks = sorted({max(1.0, across.low), *(m for m in map(round, across.marks) if m > across.low)})
-    across.marks = [m for m in across.marks if m <= max(starts) * (1 + 1e-9)]
-    held = [v for s in (*series, *beside) for v in (*s.y, *s.low, *s.high)]
-    up = Axis.over(y, held, HEIGHT - BOTTOM, TOP, log)
+    across.marks = [m for m in across.marks if m <= max(positions) * (1 + 1e-9)]
+    values = [v for curve in (*curves, *beside) for v in (*curve.y, *curve.low, *curve.high)]
+    up = Axis.over(y, values, HEIGHT - BOTTOM, TOP, log)
     if log:
         up.label += " (log scale)"
     parts = []
-    for s in series:
-        if s.low:
-            there = list(zip(s.x, s.high, strict=True))
-            back = list(zip(s.x, s.low, strict=True))[::-1]
-            parts.append(f'<path class="band {s.css}" d="{_path([*there, *back], across, up)}Z"/>')
-    for s in series:
-        points = list(zip(s.x, s.y, strict=True))
+    for c in curves:
+        if c.low:
+            outline = [*zip(c.x, c.high, strict=True), *reversed(list(zip(c.x, c.low, strict=True)))]
+            parts.append(f'<path class="band {c.css}" d="{_path(outline, across, up)}Z"/>')
+    for c in curves:
+        points = list(zip(c.x, c.y, strict=True))
         data = (
-            f'data-name="{escape(s.name)}" data-x="{" ".join(f"{v:.6g}" for v in s.x)}" '
-            f'data-y="{" ".join(brief(v).replace(" ", "_") for v in s.y)}"'
+            f'data-name="{escape(c.name)}" data-x="{" ".join(f"{v:.6g}" for v in c.x)}" '
+            f'data-y="{" ".join(brief(v).replace(" ", "_") for v in c.y)}"'
         )
-        parts.append(f'<path class="line {s.css}" {data} d="{_path(points, across, up)}"/>')
+        parts.append(f'<path class="line {c.css}" {data} d="{_path(points, across, up)}"/>')
         a, b = points[-1]
-        parts.append(f'<circle class="dot {s.css}" cx="{across.place(a):.1f}" cy="{up.place(b):.1f}" r="3.5"/>')
+        parts.append(f'<circle class="dot {c.css}" cx="{across.place(a):.1f}" cy="{up.place(b):.1f}" r="3.5"/>')
     plot = f"{LEFT} {WIDTH - RIGHT} {TOP} {HEIGHT - BOTTOM}"
     scale = f'data-unit="{escape(x)}" data-plot="{plot}" data-x0="{across.low:.6g}" data-x1="{across.high:.6g}"'
-    return _frame(title, in_words(series, x, y), across, up, parts, scale)
+    return _frame(title, in_words(curves, x, y), across, up, parts, scale)
 
 
-def in_words(series: Sequence[Line], x: str, y: str) -> str:
-    """What a reader of `lines` sees first."""
-    told = "; ".join(f"{s.name}: {brief(s.y[-1])} at {brief(s.x[-1])}" for s in series)
-    return f"{y} over {x}. At the end: {told}."
+def in_words(curves: Sequence[Curve], x: str, y: str) -> str:
+    """Say what a reader of `line_chart` sees first."""
+    ends = "; ".join(f"{c.name}: {brief(c.y[-1])} at {brief(c.x[-1])}" for c in curves)
+    return f"{y} over {x}. At the end: {ends}."
 
 
 @dataclass(frozen=True)
 class Dot:
-    """A value with the interval around it; `look` chooses its colour."""
+    """A value with the interval around it; `colour` is an index of its colour."""
 
     value: float
     low: float | None = None
     high: float | None = None
-    look: int = 0
+    colour: int = 0
 
 
 DOT_ROW = 42
-"""Height of a row of `dots`."""
+"""Height of a row of `dot_chart`."""
 
 
-def dots_height(rows: int) -> int:
+def dot_chart_height(rows: int) -> int:
     return TOP + DOT_ROW * rows + BOTTOM
 
 
-def dots(
+def dot_chart(
     title: str, rows: Sequence[tuple[str, Sequence[Dot]]], x: str, left: int = LEFT, width: int = WIDTH
 ) -> Markup:
     """Draw named rows of dots with their intervals over one axis; `left` is the room for the names.
@@ -173,17 +172,8 @@ def dots(
     A name's lines after its first are smaller. The axis need not begin at zero.
     """
     values = [v for _, row in rows for d in row for v in (d.value, d.low, d.high) if v is not None]
-    across, height = Axis.over(x, values, left, width - RIGHT), dots_height(len(rows))
-    base, parts = height - BOTTOM, []
-    for value in across.marks:
-        at, css = across.place(value), "axis" if value == 0 else "grid"
-        parts.append(f'<path class="{css}" d="M{at:.1f} {TOP}V{base}"/>')
-        parts.append(f'<text x="{at:.1f}" y="{base + 19}" text-anchor="middle">{brief(value)}</text>')
-    parts.append(f'<path class="axis" d="M{left} {base}H{width - RIGHT}"/>')
-    parts.append(
-        f'<text class="label" x="{(left + width - RIGHT) / 2}" y="{height - 6}" text-anchor="middle">'
-        f"{escape(x)}</text>"
-    )
+    across, height = Axis.over(x, values, left, width - RIGHT), dot_chart_height(len(rows))
+    parts = _x_axis(across, height, grid=True)
     for number, (name, row) in enumerate(rows):
         middle, texts = TOP + DOT_ROW * (number + 0.5), name.split("\n")
         for i, line in enumerate(texts):
@@ -194,20 +184,19 @@ def dots(
             if dot.low is not None and dot.high is not None:
                 a, b = across.place(dot.low), across.place(dot.high)
                 ends = f"M{a:.1f} {y:.1f}H{b:.1f}M{a:.1f} {y - 4:.1f}v8M{b:.1f} {y - 4:.1f}v8"
-                parts.append(f'<path class="whisker c{dot.look % COLOURS}" d="{ends}"/>')
-            css = f"dot c{dot.look % COLOURS}"
+                parts.append(f'<path class="whisker c{dot.colour % COLOURS}" d="{ends}"/>')
+            css = f"dot c{dot.colour % COLOURS}"
             parts.append(f'<circle class="{css}" cx="{across.place(dot.value):.1f}" cy="{y:.1f}" r="4"/>')
     words = "; ".join(f"{' '.join(name.split())}: {', '.join(brief(d.value) for d in row)}" for name, row in rows)
     return _svg(title, f"{x}. {words}.", parts, height, width=width)
 
 
-def reliability(title: str, bins: Sequence[tuple[float, float, int]], look: int = 0) -> Markup:
-    """Accuracy over confidence in equal bins (confidence, accuracy, images); the diagonal is perfect."""
+def reliability_chart(title: str, bins: Sequence[tuple[float, float, int]], colour: int = 0) -> Markup:
+    """Draw accuracy over confidence in equal bins (confidence, accuracy, images); the diagonal is perfect."""
     across = Axis("confidence", 0, 1, LEFT, WIDTH - RIGHT, False, [0, 0.2, 0.4, 0.6, 0.8, 1])
     up = Axis("accuracy", 0, 1, HEIGHT - BOTTOM, TOP, False, [0, 0.2, 0.4, 0.6, 0.8, 1])
     total = sum(count for _, _, count in bins) or 1
-    diagonal = _path([(0, 0), (1, 1)], across, up)
-    parts, told = [], []
+    parts, tips = [], []
     for i, (confidence, accuracy, count) in enumerate(bins):
         if not count:
             continue
@@ -217,17 +206,18 @@ def reliability(title: str, bins: Sequence[tuple[float, float, int]], look: int 
             f"confidence {confidence:.3f}: accuracy {accuracy:.3f} ({count:,} images, {100 * count / total:.1f} %)"
         )
         parts.append(
-            f'<rect class="bar c{look % COLOURS}" x="{left + 1:.1f}" y="{top:.1f}" width="{right - left - 2:.1f}" '
-            f'height="{up.start - top:.1f}" fill-opacity="{0.25 + 0.75 * math.sqrt(count / total):.2f}" '
+            f'<rect class="bar c{colour % COLOURS}" x="{left + 1:.1f}" y="{top:.1f}" '
+            f'width="{right - left - 2:.1f}" height="{up.start - top:.1f}" '
+            f'fill-opacity="{0.25 + 0.75 * math.sqrt(count / total):.2f}" '
             f'tabindex="0" data-tip="{escape(tip)}"><title>{escape(tip)}</title></rect>'
         )
-        told.append(tip)
-    parts.append(f'<path class="diagonal" d="{diagonal}"/>')
-    return _frame(title, "Accuracy over confidence. " + "; ".join(told) + ".", across, up, parts)
+        tips.append(tip)
+    parts.append(f'<path class="diagonal" d="{_path([(0, 0), (1, 1)], across, up)}"/>')
+    return _frame(title, "Accuracy over confidence. " + "; ".join(tips) + ".", across, up, parts)
 
 
 def _path(points: Sequence[tuple[float, float]], across: Axis, up: Axis) -> str:
-    """Straight pieces; a value that is not finite leaves a gap."""
+    """Join points by straight lines; a value that is not finite leaves a gap."""
     parts, pen = [], "M"
     for a, b in points:
         if math.isfinite(b):
@@ -244,18 +234,28 @@ def _frame(title: str, desc: str, across: Axis, up: Axis, parts: Sequence[str], 
         y = up.place(value)
         marks.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
         marks.append(f'<text x="{LEFT - 7}" y="{y + 4.5:.1f}" text-anchor="end">{brief(value)}</text>')
-    for value in across.marks:
-        x = across.place(value)
-        marks.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 19}" text-anchor="middle">{brief(value)}</text>')
-    base = HEIGHT - BOTTOM
-    marks.append(f'<path class="axis" d="M{LEFT} {base}H{WIDTH - RIGHT}"/>')
-    middle = (LEFT + WIDTH - RIGHT) / 2
+    marks += _x_axis(across, HEIGHT)
     marks.append(
-        f'<text class="label" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(across.label)}</text>'
-        f'<text class="label" transform="translate(13 {(TOP + base) / 2}) rotate(-90)" text-anchor="middle">'
-        f"{escape(up.label)}</text>"
+        f'<text class="label" transform="translate(13 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" '
+        f'text-anchor="middle">{escape(up.label)}</text>'
     )
     return _svg(title, desc, [*marks, *parts], HEIGHT, extra)
+
+
+def _x_axis(across: Axis, height: int, grid: bool = False) -> list[str]:
+    """Draw the axis at the bottom, with its marks and label, and with `grid` a line up from each mark."""
+    base, parts = height - BOTTOM, []
+    for value in across.marks:
+        x = f"{across.place(value):.1f}"
+        if grid:
+            parts.append(f'<path class="{"axis" if value == 0 else "grid"}" d="M{x} {TOP}V{base}"/>')
+        parts.append(f'<text x="{x}" y="{base + 19}" text-anchor="middle">{brief(value)}</text>')
+    parts.append(f'<path class="axis" d="M{across.start} {base}H{across.end}"/>')
+    middle = (across.start + across.end) / 2
+    parts.append(
+        f'<text class="label" x="{middle}" y="{height - 6}" text-anchor="middle">{escape(across.label)}</text>'
+    )
+    return parts
 
 
 def _svg(title: str, desc: str, parts: Sequence[str], height: int, extra: str = "", width: int = WIDTH) -> Markup:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from markupsafe import Markup
 
-from .table import Cell, Table
+from .table import Table
 
 FOLD = 6
 """More figures of single recipes than this are folded away."""
@@ -15,22 +16,21 @@ FOLD = 6
 
 @dataclass
 class Figure:
-    """A picture with its caption."""
+    """A chart with its caption."""
 
     title: str
     svg: Markup
-    told: str
+    words: str
     """What it shows, in words."""
     note: str = ""
     legend: list[tuple[str, str]] = field(default_factory=list)
-    """Names of the series, each with the CSS class that draws it."""
+    """Names of the curves, each with the CSS class that draws it."""
     detail: bool = False
     """Of one recipe alone: folded away where there are many."""
 
 
-@dataclass(frozen=True)
-class Picture:
-    """An image as a data URI, and what is to be said about it."""
+class Picture(NamedTuple):
+    """An image as a data URI, and its caption."""
 
     source: str
     caption: str
@@ -47,8 +47,7 @@ class Gallery:
     """A picture takes the width of the page, where it needs it."""
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(NamedTuple):
     """One number of the summary, and what it is."""
 
     value: str
@@ -56,7 +55,7 @@ class Tile:
 
 
 @dataclass
-class Section:
+class ReportSection:
     """A heading, a sentence and what follows."""
 
     name: str
@@ -71,25 +70,17 @@ class Section:
         return [block for block in self.blocks if isinstance(block, Table)]
 
     @property
+    def galleries(self) -> list[Gallery]:
+        return [block for block in self.blocks if isinstance(block, Gallery)]
+
+    @property
     def figures(self) -> list[Figure]:
         """Those that are always shown."""
-        found = [block for block in self.blocks if isinstance(block, Figure)]
-        return [figure for figure in found if not figure.detail] if self.details else found
+        folding = bool(self.details)
+        return [block for block in self.blocks if isinstance(block, Figure) and not (folding and block.detail)]
 
     @property
     def details(self) -> list[Figure]:
         """Those that are folded away: the figures of single recipes, where there are many."""
-        found = [block for block in self.blocks if isinstance(block, Figure) and block.detail]
-        return found if len(found) > FOLD else []
-
-    @property
-    def galleries(self) -> list[Gallery]:
-        return [block for block in self.blocks if isinstance(block, Gallery)]
-
-
-def by_setting(title: str, columns: Sequence[str], rows: list[list[Cell]], note: str = "") -> Table:
-    """A table whose first column names network and data; where all rows have the same, the title does."""
-    shared = {row[0].text for row in rows}
-    if len(shared) != 1:
-        return Table(title, ["network and data", *columns], rows, note)
-    return Table(f"{title}, {shared.pop()}", columns, [row[1:] for row in rows], note)
+        details = [block for block in self.blocks if isinstance(block, Figure) and block.detail]
+        return details if len(details) > FOLD else []

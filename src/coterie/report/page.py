@@ -14,10 +14,11 @@ from .. import __version__
 from ..errors import Failure, InputError
 from ..runs.directory import write as write_file
 from ..runs.reader import FILES, find, read
-from . import from_evaluation, from_metrics
-from .content import Section, Tile
-from .evaluation import Entry
-from .groups import Group, compared, group
+from . import curves, sections
+from .content import ReportSection, Tile
+from .grouping import group_runs
+from .groups import Group, compared, deployed_error
+from .summary import summary_sentences, summary_tiles
 from .table import to_html
 
 REFRESH = 3
@@ -32,39 +33,36 @@ class Report:
     summary: list[str]
     tiles: list[Tile]
     problems: list[str]
-    sections: list[Section]
+    sections: list[ReportSection]
 
 
-def compose(runs: Sequence[Path], paper: Sequence[Section] = ()) -> Report:
+def compose(runs: Sequence[Path], paper: Sequence[ReportSection] = ()) -> Report:
     """Read these runs, or all runs below these directories; `paper` are views of the paper's tables."""
-    groups = group([read(path) for path in find(runs)])
-    entries = [Entry.of(g) for g in groups]
-    sections = [
+    groups = group_runs([read(path) for path in find(runs)])
+    every = [
         *paper,
-        from_metrics.results(groups),
-        from_metrics.curves(groups),
-        from_evaluation.cost(entries),
-        from_metrics.diversity(groups),
-        from_evaluation.calibration(entries),
-        from_evaluation.mistakes(entries),
-        from_evaluation.views(entries),
-        from_evaluation.deployment(entries),
-        from_metrics.provenance(groups),
+        sections.results_section(groups),
+        curves.curves_section(groups),
+        sections.cost_section(groups),
+        curves.diversity_section(groups),
+        sections.calibration_section(groups),
+        sections.mistakes_section(groups),
+        sections.views_section(groups),
+        sections.deployment_section(groups),
+        sections.runs_section(groups),
     ]
     about = compared(groups)
-    main = about[0] if len(about) == 1 else []
-    priced = [f for f in entries if f.group in main]
     return Report(
         groups,
-        [*from_metrics.summary(groups), *from_evaluation.summary(priced), *from_metrics.besides(groups)],
-        [*from_metrics.tiles(main), *from_evaluation.tiles(priced)],
-        [*_problems(groups), *from_evaluation.disagreements(entries)],
-        [section for section in sections if section.blocks or section.missing],
+        summary_sentences(groups),
+        summary_tiles(about[0]) if len(about) == 1 else [],
+        [*_problems(groups), *_disagreements(groups)],
+        [section for section in every if section.blocks or section.missing],
     )
 
 
 def _problems(groups: Sequence[Group]) -> list[str]:
-    """What is wrong with which run; what many have in common is said once, and the table of runs has each."""
+    """Say what is wrong with which run; what many have in common once, for the table of runs has each."""
     paths_of: dict[str, list[Path]] = {}
     for run in (run for g in groups for run in g.runs):
         for problem in run.problems:
@@ -78,16 +76,29 @@ def _problems(groups: Sequence[Group]) -> list[str]:
     return sentences
 
 
-def name(report: Report) -> str:
-    """A title from what was trained."""
+def _disagreements(groups: Sequence[Group]) -> list[str]:
+    """Name evaluations with another error than the run's last record: one of the two files is of other weights."""
+    sentences = []
+    for g in groups:
+        run, error = g.evaluated, g.evaluation.error
+        recorded = deployed_error(run.last) if run.finished else None
+        if error is not None and recorded is not None and abs(error - recorded) > 0.1:
+            sentences.append(
+                f"{run.path}: its evaluation.json has an error of {error:.2f} %, its record {recorded:.2f} %"
+            )
+    return sentences
+
+
+def default_title(report: Report) -> str:
+    """Return a title from what was trained."""
     methods = list(dict.fromkeys(g.method for g in report.groups))
     trained = [same[0].setting for same in compared(report.groups)]
     who = ", ".join(methods) if len(methods) < 5 else f"{len(methods)} methods"
     return f"{who}: {trained[0] if len(trained) == 1 else f'{len(trained)} networks and data sets'}"
 
 
-def render(report: Report, title: str, refresh: int | None = None) -> str:
-    """The page; with `refresh` the browser loads it again after so many seconds."""
+def render_page(report: Report, title: str, refresh: int | None = None) -> str:
+    """Return the page; with `refresh` the browser loads it again after so many seconds."""
     environment = Environment(
         loader=PackageLoader("coterie.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -97,18 +108,20 @@ def render(report: Report, title: str, refresh: int | None = None) -> str:
         report=report,
         refresh=refresh,
         runs=sum(len(g.runs) for g in report.groups),
-        made=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
     )
 
 
-def write(runs: Sequence[Path], file: Path, title: str | None = None, paper: Sequence[Section] = ()) -> None:
-    """The page of these runs, or of all runs below these directories."""
+def write_report(
+    runs: Sequence[Path], file: Path, title: str | None = None, paper: Sequence[ReportSection] = ()
+) -> None:
+    """Write the page of these runs, or of all runs below these directories."""
     report = compose(runs, paper)
-    save(file, render(report, title or name(report)))
+    save_text(file, render_page(report, title or default_title(report)))
 
 
-def save(file: Path, text: str) -> None:
+def save_text(file: Path, text: str) -> None:
     """Write a file, or say in one sentence why it cannot be written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -119,8 +132,10 @@ def save(file: Path, text: str) -> None:
         raise InputError(f"{file} cannot be written ({reason}): choose another --output.") from None
 
 
-def watch(
-    runs: Sequence[Path], output: Path, paper: Callable[[Sequence[Path]], Sequence[Section]] = lambda runs: ()
+def watch_runs(
+    runs: Sequence[Path],
+    output: Path,
+    paper: Callable[[Sequence[Path]], Sequence[ReportSection]] = lambda runs: (),
 ) -> None:
     """Write the page whenever the runs have something new, until interrupted; `paper` makes views of them."""
     seen: dict[Path, int] | None = None
@@ -130,5 +145,5 @@ def watch(
         if now != seen:
             report, seen = compose(runs, paper(runs)), now
             going = any(not run.finished for g in report.groups for run in g.runs)
-            save(output, render(report, name(report), REFRESH if going else None))
+            save_text(output, render_page(report, default_title(report), REFRESH if going else None))
         time.sleep(REFRESH)

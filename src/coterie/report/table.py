@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import rich.table
 from markupsafe import Markup, escape
@@ -18,7 +19,7 @@ from ..metrics.seeds import NOTHING, Difference, Spread
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell shows, the number behind it where it is one, and its standard deviation over seeds."""
+    """A text, the number it shows, if it is one, and the standard deviation of that number over seeds."""
 
     text: str
     value: float | None = None
@@ -58,37 +59,57 @@ def difference(value: Difference | None) -> Cell:
     return Cell(NOTHING) if value is None else Cell(value.text(), value.mean, value.clear)
 
 
-def print_table(table: Table, console: Console | None = None) -> None:
-    """Print a table, wider than the terminal where its numbers need it, so that none loses its end."""
+def keyed_table(
+    title: str, columns: Sequence[tuple[str, str, str]], rows: Iterable[Mapping[str, Any]], note: str = ""
+) -> Table:
+    """Return a table of mappings; a column is a heading, a key and the format of its numbers.
+
+    A missing number is shown as such; a mapping with a true `strong` is a bold row.
+    """
+    cells = []
+    for row in rows:
+        strong = bool(row.get("strong"))
+        values = [(row.get(key), form) for _, key, form in columns]
+        cells.append([text(v, strong) if isinstance(v, str) else number(v, form, strong) for v, form in values])
+    return Table(title, [heading for heading, _, _ in columns], cells, note)
+
+
+def print_table(table: Table, console: Console | None = None, wrap: bool = False) -> None:
+    """Print a table, wider than the terminal where its numbers need it, so that none loses its end.
+
+    With `wrap` long texts are wrapped instead, with a rule between two rows.
+    """
     console = console or Console()
-    shown = rich.table.Table(title=Text(table.title) if table.title else None, title_justify="left")
+    shown = rich.table.Table(
+        title=Text(table.title) if table.title else None, title_justify="left", show_lines=wrap
+    )
     for i, column in enumerate(table.columns):
         shown.add_column(Text(column), justify="right" if table.numeric(i) else "left")
     for row in table.rows:
         shown.add_row(*(Text(cell.text, style="bold" if cell.strong else "") for cell in row))
-    needed = Console(width=10_000).measure(shown).maximum
+    needed = 0 if wrap else Console(width=10_000).measure(shown).maximum
     Console(file=console.file, width=max(console.width, needed)).print(shown)
     if table.note:
         console.print(table.note, highlight=False, markup=False, soft_wrap=True)
 
 
+MARKDOWN = str.maketrans({c: f"\\{c}" for c in "\\|*_`[]"} | {"<": "&lt;", "\n": " "})
+
+
 def to_markdown(table: Table) -> str:
-    def line(cells: list[str]) -> str:
-        return "| " + " | ".join(cells) + " |\n"
-
-    def shown(cell: Cell) -> str:
-        return f"**{_markdown(cell.text)}**" if cell.strong else _markdown(cell.text)
-
     rule = ["---:" if table.numeric(i) else "---" for i in range(len(table.columns))]
-    head = line([_markdown(column) for column in table.columns]) + line(rule)
-    body = "".join(line([shown(cell) for cell in row]) for row in table.rows)
-    return f"{_markdown(table.title)}\n\n{head}{body}"
+    head, *body = _escaped(table, MARKDOWN, "**{}**")
+    lines = "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *body))
+    return f"{table.title.translate(MARKDOWN)}\n\n{lines}"
 
 
-def _markdown(text: str) -> str:
-    for character in "\\|*_`[]":
-        text = text.replace(character, "\\" + character)
-    return text.replace("<", "&lt;").replace("\n", " ")
+def _escaped(table: Table, escapes: dict[int, str], bold: str) -> list[list[str]]:
+    """Return the texts of head and rows as a markup language writes them."""
+    rows = [
+        [(bold if cell.strong else "{}").format(cell.text.translate(escapes)) for cell in row]
+        for row in table.rows
+    ]
+    return [[column.translate(escapes) for column in table.columns], *rows]
 
 
 def to_csv(table: Table) -> str:
@@ -111,38 +132,32 @@ def to_csv(table: Table) -> str:
     return file.getvalue()
 
 
+LATEX = str.maketrans(
+    {c: f"\\{c}" for c in "&%$#_{}"}
+    | {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "[": "{[}",  # after the end of a row, [ and * would start its options
+        "*": "{*}",
+        "<": "$<$",
+        ">": "$>$",
+        "±": r"$\pm$",
+        "×": r"$\times$",
+        "–": "--",
+        "\n": " ",
+    }
+)
+
+
 def to_latex(table: Table) -> str:
     """Write a tabular for the booktabs package."""
-
-    def shown(cell: Cell) -> str:
-        return rf"\textbf{{{_latex(cell.text)}}}" if cell.strong else _latex(cell.text)
-
     places = "".join("r" if table.numeric(i) else "l" for i in range(len(table.columns)))
-    head = " & ".join(_latex(column) for column in table.columns)
-    body = "".join(" & ".join(shown(cell) for cell in row) + " \\\\\n" for row in table.rows)
+    head, *body = (" & ".join(line) + " \\\\\n" for line in _escaped(table, LATEX, r"\textbf{{{}}}"))
     return (
-        f"% {' '.join(table.title.split())}\n\\begin{{tabular}}{{{places}}}\n\\toprule\n{head} \\\\\n\\midrule\n"
-        f"{body}\\bottomrule\n\\end{{tabular}}\n"
+        f"% {' '.join(table.title.split())}\n\\begin{{tabular}}{{{places}}}\n\\toprule\n{head}\\midrule\n"
+        f"{''.join(body)}\\bottomrule\n\\end{{tabular}}\n"
     )
-
-
-LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "[": "{[}",  # after the end of a row, [ and * would start its options
-    "*": "{*}",
-    "<": "$<$",
-    ">": "$>$",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "–": "--",
-    "\n": " ",
-}
-
-
-def _latex(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)
 
 
 def to_html(table: Table) -> Markup:

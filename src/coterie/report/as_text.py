@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from rich.console import Console
 from rich.text import Text
 
 from .page import Report
-from .table import Table, print_table, to_csv, to_latex, to_markdown
+from .table import print_table, to_csv, to_latex, to_markdown
 
 FOR_A_PAPER = ("paper", "study", "results", "cost", "deployment")
 """The sections whose tables are written out as Markdown, CSV or LaTeX."""
+WRITERS = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
 
 
 def print_report(report: Report) -> None:
-    """The sentences, every table of a report, and where every curve ends."""
+    """Print the sentences, every table of a report, and where every curve ends."""
     console = Console(highlight=False)
     for line in report.summary:
         console.print(Text(line, style="bold"))
@@ -27,14 +26,10 @@ def print_report(report: Report) -> None:
         for table in section.tables:
             print_table(table, console)
         for figure in section.figures + section.details:
-            console.print(Text(f"{figure.title}. {figure.told}"), soft_wrap=True)
+            console.print(Text(f"{figure.title}. {figure.words}"), soft_wrap=True)
 
 
-def written(report: Report, form: str) -> str:
-    """The tables for a paper, with an empty line between two of them."""
-    write = FORMATS[form]
+def paper_tables(report: Report, form: str) -> str:
+    """Return the tables for a paper, with an empty line between two of them."""
     tables = [t for s in report.sections if s.name in FOR_A_PAPER for t in s.tables]
-    return "\n".join(write(table) for table in tables)
-
-
-FORMATS: dict[str, Callable[[Table], str]] = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
+    return "\n".join(WRITERS[form](table) for table in tables)
