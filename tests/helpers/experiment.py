@@ -12,13 +12,14 @@ from typing import Any
 from coterie.experiments.job import Job
 from coterie.paper import protocols
 from coterie.paper.protocols import Protocol, Setting
+from coterie.paper.rows import ROWS_WITH_CONTROLS
 
 TOY = {**protocols.CIFAR, "epochs": 2, "batch": 25, "data": "digits", "data.limit": 5, "model": "resnet8"}
 
 
 def toy(**options: Any) -> Protocol:
     setting = Setting("digits, ResNet8", ("CIFAR-10", "ResNet32"), {**TOY, **options}, teacher="resnet14")
-    return Protocol("toy", dict.fromkeys(protocols.EXPERIMENTS, (setting,)), controls=True)
+    return Protocol("toy", dict.fromkeys(protocols.EXPERIMENTS, (setting,)), ROWS_WITH_CONTROLS)
 
 
 SCRIPT = """

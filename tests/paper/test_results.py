@@ -11,13 +11,12 @@ from statistics import mean, stdev
 
 import pytest
 
-from coterie.paper import study
-from coterie.paper.figures import draw
+from coterie.paper.cells import table_cells
+from coterie.paper.document import END
+from coterie.paper.figures import draw_figure
 from coterie.paper.protocols import MINI, PROTOCOLS
-from coterie.paper.render import END, markdown
 from coterie.paper.reproduce import Reproduction, default_out, planned_seeds
 from coterie.paper.study import STUDIES
-from coterie.paper.tables import cells
 from tests.helpers.common import script
 from tests.helpers.experiment import write_run
 
@@ -54,7 +53,7 @@ def test_a_table_in_a_document_is_that_of_the_results(told: str, text: str) -> N
     seeds = int(named.pop("--seeds", planned_seeds(what, protocol)))
     only, against = named.pop("--only", ""), named.pop("--against", "")
     made = Reproduction(what, protocol, ROOT / default_out(what, protocol), seeds, only, against=against)
-    written = made.study_tables().markdown() if what in study.EXPERIMENTS else markdown(made.lines())
+    written = made.tables().markdown()
     assert not named and text.strip() == written.strip(), f"coterie reproduce {told} --show --into"
 
 
@@ -64,8 +63,7 @@ def test_a_figure_in_a_document_is_that_of_the_results(told: tuple[str, str], tm
     protocol, figure = told
     shown = ROOT / "results" / protocol
     out = shutil.copytree(shown, tmp_path / "copy", ignore=shutil.ignore_patterns("*.svg", "*.safetensors"))
-    cells = Reproduction(figure, PROTOCOLS[protocol], out, 3).cells
-    drawn = draw(figure, cells, out)
+    drawn = draw_figure(Reproduction(figure, PROTOCOLS[protocol], out, 3).tables())
     assert drawn is not None
     same = drawn.read_text() == (shown / f"{figure}.svg").read_text()
     assert same, f"coterie reproduce {figure} --protocol {protocol} --show"
@@ -83,7 +81,7 @@ def test_results_name_no_place_of_a_machine() -> None:
 
 def test_peers_and_epochs_are_compared_at_the_same_computation(tmp_path: Path) -> None:
     beside = script("beside_table1")
-    own = {cell.row: cell.jobs for cell in cells("table1", MINI, 2)}
+    own = {cell.row: cell.jobs for cell in table_cells("table1", MINI, 2)}
     assert beside.row("PCL", {"epochs": 300}, 2).jobs == own["PCL"]  # those of Table 1 are trained once
     assert beside.row("Baseline", {"epochs": 1200}, 2).jobs == own["Baseline, 4x epochs"]
     for row, epochs, ends in (("Baseline", 300, (41.0, 42.0)), ("PCL", 75, (40.0, 40.5))):

@@ -11,8 +11,8 @@ import pytest
 
 from coterie.cli.main import main
 from coterie.errors import InputError
-from coterie.experiments.job import cost
 from coterie.paper import study
+from coterie.paper.cells import table_cells
 from coterie.paper.reproduce import Reproduction, default_out, planned_seeds
 from coterie.paper.study import CIFAR_STUDY, FASHION_STUDY, RICH_STUDY, STUDIES, Study
 from tests.helpers.common import refused
@@ -60,7 +60,7 @@ def test_every_row_trains_what_its_name_says() -> None:
     def rows(protocol: Study) -> dict[str, tuple[object, ...]]:
         (setting,) = protocol.settings["study"]
         told = {}
-        for cell in study.cells("study", protocol, 1):
+        for cell in table_cells("study", protocol, 1):
             options = dict(cell.jobs[0].options)
             lengths = (options["epochs"] / setting.options["epochs"], len(cell.jobs[0].evaluated))
             extra = options.keys() - setting.options.keys() - {"method"}
@@ -93,7 +93,7 @@ def test_every_row_trains_what_its_name_says() -> None:
     assert rows(FASHION_STUDY) == {name: cifar[name] for name in fashion}
     assert rows(RICH_STUDY) == {name: cifar[name] for name in ("alone", "alone, 4x epochs", "KDCL", "PCL")}
     for protocol in (CIFAR_STUDY, FASHION_STUDY):
-        assert protocol.mixing.keys() == {row.name for row in protocol.rows["study"] if row.mixed}
+        assert study.MIXING[protocol.name].keys() == {row.name for row in protocol.rows["study"] if row.mixed}
 
 
 def test_the_primary_comparisons_are_the_six_of_the_plan() -> None:
@@ -111,13 +111,15 @@ def test_the_primary_comparisons_are_the_six_of_the_plan() -> None:
 
 
 def test_equal_cost_is_equal_computation() -> None:
-    cost_of = {cell.row: cost(cell.jobs[0]) * cell.jobs[0].epochs for cell in study.cells("study", CIFAR_STUDY, 1)}
+    cost_of = {
+        cell.row: cell.jobs[0].step_cost() * cell.jobs[0].epochs for cell in table_cells("study", CIFAR_STUDY, 1)
+    }
     assert cost_of["PCL"] == cost_of["alone, 4x epochs"] == 4 * cost_of["alone"]
     assert cost_of["PCL + CutMix"] == cost_of["CutMix, 4x epochs"]
 
 
 def test_each_row_of_the_split_changes_one_thing_of_its_reference() -> None:
-    cells = {cell.row: cell for cell in study.cells("split", CIFAR_STUDY, 5)}
+    cells = {cell.row: cell for cell in table_cells("split", CIFAR_STUDY, 5)}
     rows = {row.name: row for row in CIFAR_STUDY.rows["split"]}
 
     def changes(row: str) -> set[str]:
@@ -137,7 +139,7 @@ def test_each_row_of_the_split_changes_one_thing_of_its_reference() -> None:
         "KDCL": {"method.teacher"},
     }
     assert cells["alone + EMA"].predictor == "mean1" and len(cells["PCL"].jobs) == 5
-    own = {cell.row: cell.jobs[0].name for cell in study.cells("study", CIFAR_STUDY, 1)}
+    own = {cell.row: cell.jobs[0].name for cell in table_cells("study", CIFAR_STUDY, 1)}
     assert all(cells[row].jobs[0].name == own[row] for row in ("alone", "KDCL", "PCL"))  # trained once
     assert default_out("split", CIFAR_STUDY) == default_out("study", CIFAR_STUDY) == Path("results/study/cifar")
 
@@ -199,8 +201,8 @@ def test_screening_takes_the_lowest_mean_error(
         "PCL + CutMix": {0.25: (35.1, 35.3), 0.5: (35.3, 35.1), 1.0: (36.0, 37.0)},  # a tie: the lower
         "ONE + CutMix": {0.25: (30.0, 30.0), 0.5: (31.0, 31.0), 1.0: (29.0,)},  # one run is missing
     }
-    for cell in study.cells("screening", toy, 2):
-        each = errors.get(cell.row, {}).get(study.probability_of(cell) or 0, ())
+    for cell in table_cells("screening", toy, 2):
+        each = errors.get(cell.row, {}).get(cell.probability or 0, ())
         for seed, error in zip((100, 101), each, strict=False):
             write_study_run(tmp_path / "x", cell, seed, error)
     (tmp_path / "x" / "protocol.json").write_text('{"protocol": "toy"}')
@@ -230,7 +232,7 @@ def test_rows_that_are_not_screened_are_refused_before_any_training(
 
 
 def test_the_choice_becomes_the_rows_option() -> None:
-    for cell in study.cells("study", toy_study(0.25), 1):
+    for cell in table_cells("study", toy_study(0.25), 1):
         assert cell.jobs[0].options.get("mix.probability") == (0.25 if cell.row in MIXED else None)
 
 
@@ -258,7 +260,7 @@ def test_bad_input_gets_one_sentence(arguments: list[str], words: str, tmp_path:
 
 def test_unknown_seeds_are_the_plans_own_words() -> None:
     with pytest.raises(InputError, match="the plan of split by cifar has 5 seeds"):
-        study.cells("split", CIFAR_STUDY, 6)
+        table_cells("split", CIFAR_STUDY, 6)
 
 
 def test_the_study_is_trained_by_the_same_runner(

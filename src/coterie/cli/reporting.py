@@ -48,25 +48,23 @@ def reproduce(
         format: a table for the terminal, Markdown or JSON.
         into: write the Markdown table to its place in this document instead.
     """
-    from ..paper.reproduce import reproduce as run
+    from ..experiments.resources import Resources
+    from ..paper.dry_run import list_runs
+    from ..paper.reproduce import Reproduction
 
-    failed = run(
-        what=what,
-        protocol=protocol,
-        only=only,
-        seeds=seeds,
-        out=out,
-        data_root=data_root,
-        against=against,
-        launcher=launcher,
-        processes=processes,
-        threads=threads,
-        part=shard,
-        dry_run=dry_run,
-        render_only=show,
-        form=format,
-        into=into,
-    )
+    resources = Resources(launcher, processes, threads)
+    directory = Path(out) if out else None
+    reproduction = Reproduction(what, protocol, directory, seeds, only, data_root, against)
+    jobs = reproduction.jobs(shard)
+    if not show:
+        reproduction.check_screened()
+    if into:
+        reproduction.check_document(Path(into))
+    if dry_run:
+        list_runs(reproduction, jobs, resources)
+        return
+    failed = {} if show else reproduction.train(jobs, resources)
+    reproduction.present(format, into)
     if failed:
         reasons = "; ".join(f"{name} failed: {reason}" for name, reason in failed.items())
         raise Failure(f"{reasons}; the same command tries again.")
