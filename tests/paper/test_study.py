@@ -228,7 +228,7 @@ def test_rows_that_are_not_screened_are_refused_before_any_training(
     text = shown(capsys, "study", "--out", tmp_path / "x")
     assert text.count("not screened yet") == 6 and "PCL + CutMix: not screened yet" in text
     chosen = Reproduction("study", toy_study(mixing=None), tmp_path / "x", 1, only="alone;KDCL")
-    study.require_screened(toy_study(mixing=None), chosen.cells)  # these need no screening
+    chosen.check_screened()  # these need no screening
 
 
 def test_the_choice_becomes_the_rows_option() -> None:

@@ -48,11 +48,11 @@ def reproduce(
         format: a table for the terminal, Markdown or JSON.
         into: write the Markdown table to its place in this document instead.
     """
-    from ..experiments.resources import Resources
     from ..paper.dry_run import list_runs
     from ..paper.reproduce import Reproduction
 
-    resources = Resources(launcher, processes, threads)
+    if threads < 1 or (processes is not None and processes < 1):
+        raise InputError("--processes and --threads must be at least 1.")
     directory = Path(out) if out else None
     reproduction = Reproduction(what, protocol, directory, seeds, only, data_root, against)
     jobs = reproduction.jobs(shard)
@@ -61,9 +61,9 @@ def reproduce(
     if into:
         reproduction.check_document(Path(into))
     if dry_run:
-        list_runs(reproduction, jobs, resources)
+        list_runs(reproduction, jobs, processes, threads)
         return
-    failed = {} if show else reproduction.train(jobs, resources)
+    failed = {} if show else reproduction.train(jobs, launcher, processes, threads)
     reproduction.present(format, into)
     if failed:
         reasons = "; ".join(f"{name} failed: {reason}" for name, reason in failed.items())

@@ -17,14 +17,13 @@ from ..experiments.estimate import (
 )
 from ..experiments.job import Job
 from ..experiments.launch_local import process_environments
-from ..experiments.resources import Resources
 from ..experiments.run_state import run_state
 from ..experiments.runner import needed_teachers
 from ..report.table import Cell, Table, print_table, text
 from .reproduce import Reproduction
 
 
-def list_runs(reproduction: Reproduction, jobs: Sequence[Job], resources: Resources) -> None:
+def list_runs(reproduction: Reproduction, jobs: Sequence[Job], processes: int | None, threads: int) -> None:
     """Print the runs with their state and the time they will take here."""
     speeds: dict[str, Speed | None] = {}
     problems: dict[str, None] = {}
@@ -33,7 +32,7 @@ def list_runs(reproduction: Reproduction, jobs: Sequence[Job], resources: Resour
         network = plain_network(job)
         if network.name not in speeds:
             try:
-                speeds[network.name] = measure_speed(reproduction.recipe(network), resources.threads)
+                speeds[network.name] = measure_speed(reproduction.recipe(network), threads)
             except InputError as error:
                 problems[str(error)] = None
                 speeds[network.name] = None
@@ -54,7 +53,7 @@ def list_runs(reproduction: Reproduction, jobs: Sequence[Job], resources: Resour
     protocol, console = reproduction.protocol, Console()
     title = f"{reproduction.experiment}, {protocol.name}: {protocol.description}"
     print_table(Table(title, ["run", "state", "epochs left", "time here"], rows), console)
-    slots = len(process_environments(resources.threads, resources.processes))
+    slots = len(process_environments(threads, processes))
     least = format_duration(wall_clock(times, slots))
     parts = [f"{len(jobs)} runs"]
     if times or not unknown_times:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ..metrics.seeds import Spread
 from ..report.charts import Dot, Line, dots, dots_height, lines
@@ -17,12 +18,46 @@ Drawing = tuple[list[Panel], list[tuple[str, str]]]
 """Panels, and the legend of both."""
 
 
+class FigureCurve(NamedTuple):
+    """A number of each epoch that a figure shows: its name on the report's page, and what it is."""
+
+    name: str
+    value: Callable[[ResultCell], RecordValue]
+    y: str = ""
+    """The axis of its panel in the picture; without one the page alone has it."""
+    heading: str = ""
+
+
+CURVES = {
+    "fig3": (  # the weights that are deployed, as in the paper, and beside them the averaged ones of every row
+        FigureCurve(
+            "error %, as deployed", deployed_error, "top-1 error (%)", "as deployed: PCL averaged, the others raw"
+        ),
+        FigureCurve(
+            "error %, averaged weights in all rows",
+            averaged_error,
+            "top-1 error (%)",
+            "averaged weights in all rows",
+        ),
+    ),
+    "fig4": (
+        FigureCurve("accuracy of the ensemble, %", accuracy, "ensemble's top-1 accuracy (%)"),
+        FigureCurve(
+            "branch variance of the trained weights",
+            branch_variance("peer"),
+            "branch variance of the trained weights",
+        ),
+        FigureCurve("branch variance of the averaged weights", branch_variance("mean")),
+    ),
+}
+
+
 def draw_figure(tables: ResultTables) -> Path | None:
     """Draw fig3, fig4, fig5 or split as an SVG file beside the runs.
 
     Returns None for a table, or if there is nothing to draw.
     """
-    drawings = {"fig3": _draw_errors, "fig4": _draw_ensembles, "fig5": _draw_peers, "split": _draw_split}
+    drawings = {"fig3": _draw_curves, "fig4": _draw_curves, "fig5": _draw_peers, "split": _draw_split}
     experiment = tables.experiment
     if experiment not in drawings:
         return None
@@ -57,55 +92,38 @@ def _dot(mean: float, half_width: float | None) -> Dot:
     return Dot(mean) if half_width is None else Dot(mean, mean - half_width, mean + half_width, 2)
 
 
-def _curves(
-    cells: Sequence[ResultCell], runs: ResultRuns, value: Callable[[ResultCell], RecordValue]
-) -> list[Line]:
+def _draw_curves(tables: ResultTables) -> Drawing:
+    """Draw a panel for each of the figure's curves; those of one quantity have the same axis."""
+    cells = tables.runs.common_seeds([line.cell for line in tables.lines])
+    drawn = [(curve, _series(cells, tables.runs, curve)) for curve in CURVES[tables.experiment] if curve.y]
+    panels = [
+        Panel(
+            lines(
+                curve.heading or curve.y,
+                series,
+                "epoch",
+                curve.y,
+                beside=[line for other, its in drawn if other.y == curve.y for line in its],
+            ),
+            heading=curve.heading,
+        )
+        for curve, series in drawn
+        if series
+    ]
+    return panels, [(line.name, line.css) for line in drawn[0][1]]
+
+
+def _series(cells: Sequence[ResultCell], runs: ResultRuns, curve: FigureCurve) -> list[Line]:
     """Return a line for each cell: the mean and, as a band, one standard deviation to each side."""
     series = []
     for colour, cell in enumerate(cells):
-        points = runs.curve(cell, value(cell))
+        points = runs.curve(cell, curve.value(cell))
         means = [spread.mean for spread in points.values()]
         low = [spread.mean - (spread.std or 0.0) for spread in points.values()]
         high = [spread.mean + (spread.std or 0.0) for spread in points.values()]
         if points:
             series.append(Line(cell.row, list(points), means, low, high, colour))
     return series
-
-
-def _draw_errors(tables: ResultTables) -> Drawing:
-    """Draw the weights that are deployed, as the paper does, and beside them the averaged ones of every row."""
-    cells, y = _common_cells(tables), "top-1 error (%)"
-    deployed = _curves(cells, tables.runs, deployed_error)
-    averaged = _curves(cells, tables.runs, averaged_error)
-    panels = [
-        Panel(lines(heading, series, "epoch", y, beside=other), heading=heading)
-        for heading, series, other in (
-            ("as deployed: PCL averaged, the others raw", deployed, averaged),
-            ("averaged weights in all rows", averaged, deployed),
-        )
-        if series
-    ]
-    return panels, [(line.name, line.css) for line in deployed]
-
-
-def _common_cells(tables: ResultTables) -> list[ResultCell]:
-    return tables.runs.common_seeds([line.cell for line in tables.lines])
-
-
-def _draw_ensembles(tables: ResultTables) -> Drawing:
-    """Draw accuracies, and beside them the trained branches' variances, in the same colours."""
-    cells = _common_cells(tables)
-    accuracies = _curves(cells, tables.runs, accuracy)
-    variances = _curves(cells, tables.runs, lambda cell: branch_variance("peer"))
-    panels = [
-        Panel(lines(y, series, "epoch", y))
-        for y, series in (
-            ("ensemble's top-1 accuracy (%)", accuracies),
-            ("branch variance of the trained weights", variances),
-        )
-        if series
-    ]
-    return panels, [(line.name, line.css) for line in accuracies]
 
 
 def _draw_peers(tables: ResultTables) -> Drawing:

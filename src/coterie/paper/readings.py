@@ -44,12 +44,12 @@ def accuracy(cell: ResultCell) -> RecordValue:
     return value
 
 
-def branch_variance(kind: str) -> RecordValue:
+def branch_variance(kind: str) -> Callable[[ResultCell], RecordValue]:
     """Return how far apart the trained branches are (`peer`), or their averages (`mean`).
 
     Both for Fig. 4, where the paper does not say which.
     """
-    return lambda record: record["diversity"].get(kind)
+    return lambda cell: lambda record: record["diversity"].get(kind)
 
 
 def further_readings(experiment: str, cell: ResultCell, runs: Sequence[Result]) -> dict[str, Spread]:
@@ -100,7 +100,7 @@ def _fluctuation(run: Result, predictor: str) -> float | None:
 
 
 def _variance(records: Sequence[Record], kind: str) -> float | None:
-    values = [value for value in map(branch_variance(kind), records) if value is not None]
+    values = [value for record in records if (value := record["diversity"].get(kind)) is not None]
     return sum(values) / len(values) if values else None
 
 

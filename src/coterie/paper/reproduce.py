@@ -6,7 +6,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -20,21 +20,26 @@ from ..config.parsing import parse
 from ..config.recipe import Recipe
 from ..errors import InputError, unknown
 from ..experiments.job import Job, distinct, shard
-from ..experiments.resources import Resources
+from ..experiments.launch_local import LocalLauncher
+from ..experiments.launch_ray import RayLauncher
 from ..experiments.run_state import run_state
-from ..experiments.runner import print_status, run_jobs
+from ..experiments.runner import Launcher, print_status, run_jobs
 from .cells import ResultCell, select_cells, table_cells
 from .comparisons import result_lines
 from .document import block_marker, with_block, write_block
 from .figures import draw_figure
-from .protocols import EXPERIMENTS, PROTOCOLS, Protocol
+from .protocols import PROTOCOLS, Protocol
 from .result_tables import ResultTables, paper_tables
 from .results import ResultRuns
-from .study import STUDIES, STUDY_EXPERIMENTS, Study, require_screened, training_order
+from .study import STUDIES, Study, training_order
 from .study_tables import screening_tables, study_tables
 
 NOTE = "protocol.json"
 """Says of a directory of runs by which protocol they are."""
+LAUNCHERS: dict[str, Callable[[Path, Mapping[str, str], int | None, int], Launcher]] = {
+    "local": LocalLauncher,
+    "ray": RayLauncher,
+}
 
 
 class Reproduction:
@@ -64,8 +69,9 @@ class Reproduction:
         if isinstance(protocol, str) and protocol not in protocols:
             raise unknown("protocol", protocol, protocols)
         self.protocol = protocols[protocol] if isinstance(protocol, str) else protocol
-        if experiment not in (*EXPERIMENTS, *STUDY_EXPERIMENTS):
-            raise unknown("table or figure", experiment, (*EXPERIMENTS, *STUDY_EXPERIMENTS))
+        experiments = dict.fromkeys(name for other in protocols.values() for name in other.settings)
+        if experiment not in experiments:
+            raise unknown("table or figure", experiment, experiments)
         if experiment not in self.protocol.settings:
             suited = [name for name, other in protocols.items() if experiment in other.settings]
             raise InputError(
@@ -168,7 +174,7 @@ class Reproduction:
         """Refuse a document without a place for the table, before hours of training."""
         with_block(file, self.marker, "")
 
-    def train(self, jobs: Sequence[Job], resources: Resources) -> dict[str, str]:
+    def train(self, jobs: Sequence[Job], launcher: str, processes: int | None, threads: int) -> dict[str, str]:
         """Train what is missing of these jobs, once all that can be checked before is in order.
 
         Returns the runs that failed, and why.
@@ -177,13 +183,17 @@ class Reproduction:
         if not missing:
             return {}
         self.check(missing)
-        launcher = resources.launcher(self.out, self.roots(jobs))
+        launch = LAUNCHERS[launcher](self.out, self.roots(jobs), processes, threads)
         self.prepare()
-        return run_jobs(jobs, self.out, launcher)
+        return run_jobs(jobs, self.out, launch)
 
     def check_screened(self) -> None:
-        """Refuse rows of the study whose probability of CutMix has not been chosen."""
-        require_screened(self.protocol, self.cells)
+        """Refuse to train rows of the study without a probability of CutMix."""
+        if rows := [cell.row for cell in self.cells if cell.unscreened]:
+            raise InputError(
+                f"CutMix's probability is not chosen yet for {'; '.join(rows)}: run `coterie reproduce screening "
+                f"--protocol {self.protocol.name}` and enter its choice in MIXING of paper/study.py."
+            )
 
     def recipe(self, job: Job) -> Recipe:
         """Return a job's recipe as `coterie train` will understand it, the data as seen from here."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
@@ -12,28 +12,15 @@ from ..metrics.seeds import PAIRED
 from ..report.content import Figure, Gallery, Section
 from ..report.from_metrics import banded, figures
 from ..report.table import Table
-from .cells import ResultCell
+from .figures import CURVES
 from .numbers import CONCLUSIONS
 from .protocols import PROTOCOLS, Protocol
-from .readings import RecordValue, accuracy, averaged_error, branch_variance, deployed_error
 from .reproduce import Reproduction
 from .result_tables import column_table, paper_columns, paper_title
 from .results import ResultLine, ResultRuns
 from .study import STUDIES, Study
 
 P = TypeVar("P", bound=Protocol)
-CURVES: dict[str, dict[str, Callable[[ResultCell], RecordValue]]] = {
-    "fig3": {
-        "error %, as deployed": deployed_error,
-        "error %, averaged weights in all rows": averaged_error,
-    },
-    "fig4": {
-        "accuracy of the ensemble, %": accuracy,
-        "branch variance of the trained weights": lambda cell: branch_variance("peer"),
-        "branch variance of the averaged weights": lambda cell: branch_variance("mean"),
-    },
-}
-"""What the page draws of a figure; Fig. 5's few numbers stand in the table."""
 
 
 def experiment_sections(runs: Sequence[Path]) -> list[Section]:
@@ -91,9 +78,12 @@ def _blocks(path: Path, protocol: Protocol) -> list[Table | Figure]:
 
 
 def _drawn_curves(experiment: str, title: str, lines: Sequence[ResultLine], runs: ResultRuns) -> list[Figure]:
+    """Draw the curves of Fig. 3 and 4; Fig. 5's few numbers stand in the table."""
     drawn = []
     cells = runs.common_seeds([line.cell for line in lines]) if experiment in CURVES else []
-    for y, value in CURVES.get(experiment, {}).items():
-        series = [banded(cell.row, runs.curve(cell, value(cell)), colour) for colour, cell in enumerate(cells)]
-        drawn += figures(f"{title}, {y}", series, y, False)
+    for curve in CURVES.get(experiment, ()):
+        series = [
+            banded(cell.row, runs.curve(cell, curve.value(cell)), colour) for colour, cell in enumerate(cells)
+        ]
+        drawn += figures(f"{title}, {curve.name}", series, curve.name, False)
     return drawn

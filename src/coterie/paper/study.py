@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..errors import InputError
 from ..experiments.job import Job, Options
 from .cells import ResultCell
 from .protocols import CIFAR, Protocol, Setting
 from .rows import NO_TEACHERS, TableRow
 
-STUDY_EXPERIMENTS = ("study", "screening", "split")
 PROBABILITIES = (0.25, 0.5, 1.0)
 """CutMix's probabilities that screening tries for each row."""
 SCREENING_SEEDS = range(100, 102)
@@ -223,15 +221,6 @@ RICH_STUDY = regime(
 )
 
 STUDIES = {protocol.name: protocol for protocol in (CIFAR_STUDY, FASHION_STUDY, RICH_STUDY)}
-
-
-def require_screened(protocol: Protocol, cells: Iterable[ResultCell]) -> None:
-    """Refuse to train rows without a probability of CutMix."""
-    if rows := [cell.row for cell in cells if cell.unscreened]:
-        raise InputError(
-            f"CutMix's probability is not chosen yet for {'; '.join(rows)}: run `coterie reproduce screening "
-            f"--protocol {protocol.name}` and enter its choice in MIXING of paper/study.py."
-        )
 
 
 def training_order(protocol: Study, cells: Iterable[ResultCell]) -> list[Job]:
