@@ -221,8 +221,8 @@ def test_a_run_of_other_options_under_this_name_is_not_taken_for_it(partial: tup
     stored = json.loads((path / "config.yaml").read_text())
     stored["optimizer"]["init_args"]["lr"] = 0.05
     (path / "config.yaml").write_text(json.dumps(stored))
-    found = run_state(path.parent, job)
-    assert found.kind == "damaged" and found.note == "its config.yaml has optimizer.lr 0.05, not 0.1"
+    state = run_state(path.parent, job)
+    assert state.kind == "damaged" and state.note == "its config.yaml has optimizer.lr 0.05, not 0.1"
 
 
 class Recorder:
@@ -231,10 +231,10 @@ class Recorder:
     slots = 2
 
     def __init__(self, out: Path, failing: str = "", error: Exception | None = None) -> None:
-        self.out, self.failing, self.error, self.given = out, failing, error, list[tuple[str, bool]]()
+        self.out, self.failing, self.error, self.submitted = out, failing, error, list[tuple[str, bool]]()
 
     def submit(self, job: Job, weights: bool) -> Future[str | None]:
-        self.given.append((job.name, weights))
+        self.submitted.append((job.name, weights))
         future: Future[str | None] = Future()
         failed = bool(self.failing) and job.name.startswith(self.failing)
         if failed and self.error:
@@ -244,7 +244,7 @@ class Recorder:
         return future
 
     def stop(self) -> None:
-        self.given.append(("stop", False))
+        self.submitted.append(("stop", False))
 
 
 def test_a_teacher_comes_first_and_its_failure_is_its_pupils(tmp_path: Path) -> None:
@@ -252,9 +252,9 @@ def test_a_teacher_comes_first_and_its_failure_is_its_pupils(tmp_path: Path) -> 
     teachers = [job.needs for job in pupils if job.needs]
     recorder = Recorder(tmp_path)
     assert run_jobs([*pupils, *teachers], tmp_path, recorder) == {}
-    given = [name for name, _ in recorder.given]
-    assert all(given.index(job.needs.name) < given.index(job.name) for job in pupils if job.needs)
-    assert dict(recorder.given)[teachers[0].name] and given[-1] == "stop"
+    order = [name for name, _ in recorder.submitted]
+    assert all(order.index(job.needs.name) < order.index(job.name) for job in pupils if job.needs)
+    assert dict(recorder.submitted)[teachers[0].name] and order[-1] == "stop"
     failed = run_jobs([*teachers, *pupils], tmp_path, Recorder(tmp_path, failing="Baseline"))
     assert failed[pupils[0].name] == f"its teacher {teachers[0].name} failed"
     assert failed[teachers[0].name] == "out of memory"
@@ -265,7 +265,7 @@ def test_what_goes_wrong_around_one_run_does_not_end_the_others(tmp_path: Path) 
     wanted = [cell.jobs[0] for cell in table_cells("table2", toy(), 1)]
     recorder = Recorder(tmp_path, "PCL", OSError("no space left on device"))
     failed = run_jobs(wanted, tmp_path, recorder)
-    assert len(recorder.given) == len(wanted) + 1 and len(failed) == len(wanted) - 1
+    assert len(recorder.submitted) == len(wanted) + 1 and len(failed) == len(wanted) - 1
     assert set(failed.values()) == {"OSError: no space left on device"}
 
 
@@ -285,7 +285,7 @@ def test_table4_with_its_teacher(tmp_path: Path) -> None:
 
 
 def test_a_network_that_cannot_be_made_is_told_before_any_training(tmp_path: Path) -> None:
-    asked = Reproduction("table4", toy(model="resnet9"), tmp_path / "out", seeds=1)
+    reproduction = Reproduction("table4", toy(model="resnet9"), tmp_path / "out", seeds=1)
     with pytest.raises(InputError, match="resnet9"):
-        asked.check(asked.jobs())
+        reproduction.check(reproduction.jobs())
     assert not (tmp_path / "out").exists()

@@ -34,17 +34,17 @@ OURS = {0: 38.5, 1: 39.5, 2: 39.25}
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     """Table 4 of the toy: Baseline done, KD with every kind of trouble, PCL done with two of three seeds."""
-    found = {cell.row: cell for cell in table_cells("table4", toy(), 3)}
+    by_row = {cell.row: cell for cell in table_cells("table4", toy(), 3)}
     out = tmp_path / "out"
     out.mkdir()
     (out / "protocol.json").write_text('{"protocol": "toy"}')
     for seed, error in BASE.items():
-        write_run(out, found["Baseline"].jobs[seed], {"peer1": error, "mean1": error - 1}, train=1.0)
+        write_run(out, by_row["Baseline"].jobs[seed], {"peer1": error, "mean1": error - 1}, train=1.0)
     for seed in (0, 1):
         errors = {"peer1": OURS[seed] + 3, "mean1": OURS[seed], "ensemble": OURS[seed] - 1}
-        write_run(out, found["PCL"].jobs[seed], errors, train=4.0)
-    write_run(out, found["PCL"].jobs[2], {"peer1": 1.0, "mean1": 1.0}, epochs=1)
-    kd: ResultCell = found["KD"]
+        write_run(out, by_row["PCL"].jobs[seed], errors, train=4.0)
+    write_run(out, by_row["PCL"].jobs[2], {"peer1": 1.0, "mean1": 1.0}, epochs=1)
+    kd: ResultCell = by_row["KD"]
     failure_file(out, kd.jobs[0]).parent.mkdir()
     failure_file(out, kd.jobs[0]).write_text("out of memory\n")
     broken = write_run(out, kd.jobs[1], {"peer1": 30.0})
@@ -52,12 +52,12 @@ def out(tmp_path: Path) -> Path:
     return out
 
 
-def made(out: Path, only: str = "", experiment: str = "table4") -> Reproduction:
+def table4(out: Path, only: str = "", experiment: str = "table4") -> Reproduction:
     return Reproduction(experiment, toy(), out, 3, only)
 
 
 def test_lines(out: Path) -> None:
-    base, kd, pcl = made(out).tables().lines
+    base, kd, pcl = table4(out).tables().lines
     assert base.error.values == (40.0, 42.0, 41.0) and base.averaged.mean == 40.0 and base.difference is None
     assert base.error.std == pytest.approx(1.0) and base.cost == 1.0
     assert pcl.error.values == (38.5, 39.5)  # what is partial does not count
@@ -80,7 +80,7 @@ def test_lines(out: Path) -> None:
 
 
 def test_a_selection_is_still_compared_with_the_first_row(out: Path) -> None:
-    (pcl,) = made(out, "pcl").tables().lines
+    (pcl,) = table4(out, "pcl").tables().lines
     assert (
         pcl.reference == "Baseline" and pcl.difference is not None and pcl.difference.mean == pytest.approx(-2.0)
     )
@@ -102,8 +102,8 @@ def test_any_row_can_be_what_the_others_are_compared_with(out: Path, tmp_path: P
     document.write_text(f"{begin}\n{END}\n")
     Reproduction("table4", toy(), out, 3, against="PCL").present(into=str(document))
     assert "difference to PCL" in document.read_text()
-    told = refused("reproduce", "table4", "--show", "--out", tmp_path / "none", "--against", "Basline")
-    assert "no such row; there are Baseline; KD; PCL" in told
+    message = refused("reproduce", "table4", "--show", "--out", tmp_path / "none", "--against", "Basline")
+    assert "no such row; there are Baseline; KD; PCL" in message
 
 
 def test_what_there_is_of_further_seeds_is_shown_too(out: Path) -> None:
@@ -128,7 +128,7 @@ def test_what_there_is_of_further_seeds_is_shown_too(out: Path) -> None:
 
 
 def test_terminal_and_markdown(out: Path) -> None:
-    tables, screen = made(out).tables(), io.StringIO()
+    tables, screen = table4(out).tables(), io.StringIO()
     tables.show(Console(file=screen, width=60))
     text = screen.getvalue()
     for words in (
@@ -151,20 +151,20 @@ def test_terminal_and_markdown(out: Path) -> None:
 
 def test_a_reason_in_brackets_is_no_markup(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     why = "RuntimeError: [enforce fail at alloc_cpu.cpp:124] cannot open [/data/x]"
-    kd = next(cell for cell in made(out).cells if cell.row == "KD")
+    kd = next(cell for cell in table4(out).cells if cell.row == "KD")
     failure_file(out, kd.jobs[0]).write_text(f"{why}\n")
-    made(out).tables().show()
+    table4(out).tables().show()
     assert f"KD: seed 0 failed after 0 of 2 epochs: {why}" in capsys.readouterr().out
 
 
 def test_a_document_says_when_and_on_what_the_runs_were_trained(out: Path) -> None:
-    assert "Trained" not in made(out).tables().markdown()  # these runs have not told
-    first, second = (job for cell in made(out).cells if cell.row == "Baseline" for job in cell.jobs[:2])
-    told = {"date": "2026-11-16T02:42", "commit": "a" * 40, "processor": "P", "threads": 1, "torch": "2"}
-    (out / first.name / "environment.json").write_text(json.dumps(told))
-    later = {**told, "date": "2026-11-18T01:00", "commit": "b" * 40 + "-dirty"}
-    (out / second.name / "environment.json").write_text(json.dumps({**told, "continued": [later]}))
-    said = made(out).tables().markdown().splitlines()[-1]
+    assert "Trained" not in table4(out).tables().markdown()  # these runs have not told
+    first, second = (job for cell in table4(out).cells if cell.row == "Baseline" for job in cell.jobs[:2])
+    environment = {"date": "2026-11-16T02:42", "commit": "a" * 40, "processor": "P", "threads": 1, "torch": "2"}
+    (out / first.name / "environment.json").write_text(json.dumps(environment))
+    later = {**environment, "date": "2026-11-18T01:00", "commit": "b" * 40 + "-dirty"}
+    (out / second.name / "environment.json").write_text(json.dumps({**environment, "continued": [later]}))
+    said = table4(out).tables().markdown().splitlines()[-1]
     assert said == "Trained 2026-11-16 to 2026-11-18, commit aaaaaaa, bbbbbbb-dirty, P, threads 1, torch 2."
 
 
@@ -178,19 +178,19 @@ def test_a_pupils_cost_is_its_teachers_too(tmp_path: Path) -> None:
 
 
 def test_an_ensembles_row_has_its_own_raw_and_averaged_weights_and_its_size(tmp_path: Path) -> None:
-    one, *_, pcl = found = [
+    one, *_, pcl = rows = [
         cell for cell in table_cells("table3", PAPER, 1) if cell.setting.paper_setting[0] == "CIFAR-100"
     ]
     errors = {"peer1": 1.0, "mean1": 2.0, "ensemble": 3.0}
     for cell, other in ((one, "mean_ensemble"), (pcl, "raw_ensemble")):
         run = write_run(tmp_path, cell.jobs[0], {**errors, other: 4.0})
         (run / "data.json").write_text(json.dumps({"shape": [3, 32, 32], "classes": list(range(100))}))
-    first, *_, last = result_lines("table3", found, found, ResultRuns(tmp_path, True))
+    first, *_, last = result_lines("table3", rows, rows, ResultRuns(tmp_path, True))
     assert (first.error.mean, first.raw.mean, first.averaged.mean) == (3.0, 3.0, 4.0)
     assert (last.error.mean, last.raw.mean, last.averaged.mean) == (3.0, 4.0, 3.0)
     again = write_run(tmp_path, replace(pcl.jobs[0], seed=1), {**errors, "raw_ensemble": 4.0})
     (again / "data.json").write_text((tmp_path / pcl.jobs[0].name / "data.json").read_text())
-    first, without, *_, last = result_lines("table3", found, found, ResultRuns(tmp_path, True))
+    first, without, *_, last = result_lines("table3", rows, rows, ResultRuns(tmp_path, True))
     sizes = [[spread.text() for spread in line.further.values()] for line in (first, without, last)]
     assert sizes == [["2.96", "2.96"], [NOTHING, "3.19"], ["3.04", "3.04"]]  # the paper's Table 3
 
@@ -203,7 +203,7 @@ def test_what_was_moved_aside_is_in_no_report(out: Path) -> None:
 
 
 def test_json_is_plain(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made(out).present("json")
+    table4(out).present("json")
     _, kd, pcl = json.loads(capsys.readouterr().out)
     assert pcl["error"]["values"] == [38.5, 39.5] and pcl["paper"] == {"mean": 5.67, "std": 0.12}
     assert kd["error"]["mean"] is None and kd["difference"] is None and len(kd["notes"]) == 3
@@ -213,9 +213,9 @@ def test_a_documents_table_is_replaced_in_place(out: Path, tmp_path: Path) -> No
     document = tmp_path / "results.md"
     begin = block_marker("table4", "toy")
     document.write_text(f"# Results\n\n{begin}\noutdated\n{END}\n\nWhat holds.\n")
-    made(out).present(into=str(document))
+    table4(out).present(into=str(document))
     once = document.read_text()
-    made(out).present(into=str(document))
+    table4(out).present(into=str(document))
     assert document.read_text() == once and "outdated" not in once
     assert once.startswith(f"# Results\n\n{begin}\n") and once.endswith(f"{END}\n\nWhat holds.\n")
     assert "| PCL | 39.00" in once
@@ -224,7 +224,7 @@ def test_a_documents_table_is_replaced_in_place(out: Path, tmp_path: Path) -> No
 def test_a_document_keeps_the_ends_of_its_lines(out: Path, tmp_path: Path) -> None:
     document, begin = tmp_path / "results.md", block_marker("table4", "toy")
     document.write_bytes(f"# Results\r\n{begin}\r\n{END}\r\nWhat holds.\r\n".encode())
-    made(out).present(into=str(document))
+    table4(out).present(into=str(document))
     text = document.read_bytes()
     assert text.count(b"\n") == text.count(b"\r\n") > 10 and text.endswith(b"What holds.\r\n")
 
@@ -269,7 +269,7 @@ def test_dry_run_knows_of_cuts_and_of_teachers_without_weights(
     listed = ["reproduce", "table1", "--protocol", "toy", "--out", str(out), "--dry-run", "--seeds", "1"]
     main([*listed, "--only", "PCL, stem shared"])
     assert "cannot be estimated" not in capsys.readouterr().out
-    teacher = next(cell for cell in made(out).cells if cell.row == "KD").jobs[0].needs
+    teacher = next(cell for cell in table4(out).cells if cell.row == "KD").jobs[0].needs
     assert teacher is not None
     write_run(out, teacher, {"peer1": 30.0})  # without weights, as results are kept
     main([*listed, "--only", "KD"])
@@ -316,5 +316,5 @@ def test_a_pause_is_no_cost(tmp_path: Path) -> None:
             record["time"]["train"] = slow if number % 2 else (40.0 if job is other.jobs[0] else 10.0)
         kept[0]["time"] = {}  # a stretch of which the time is not known tells nothing
         file.write_text("".join(json.dumps(record) + "\n" for record in kept))
-    found = result_lines("table1", [cell, other], table_cells("table1", MINI, 1), ResultRuns(tmp_path, True))
-    assert [line.cost for line in found] == [1.0, pytest.approx(4.0)]
+    lines = result_lines("table1", [cell, other], table_cells("table1", MINI, 1), ResultRuns(tmp_path, True))
+    assert [line.cost for line in lines] == [1.0, pytest.approx(4.0)]

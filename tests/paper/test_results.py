@@ -21,12 +21,12 @@ from tests.helpers.common import script
 from tests.helpers.experiment import write_run
 
 ROOT = Path(__file__).parents[2]
-PLACE = re.compile(r"<!-- coterie reproduce (?P<told>.*?) -->\n(?P<text>.*?)" + END, re.DOTALL)
+PLACE = re.compile(r"<!-- coterie reproduce (?P<command>.*?) -->\n(?P<text>.*?)" + END, re.DOTALL)
 TRIAL = re.compile(r"<!-- trial: (\w+) -->\n(.*?)" + END, re.DOTALL)
 FIGURE = re.compile(r"\(\.\./results/(\w+)/(fig\d)\.svg\)")
 DOCUMENTS = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("results.md", "study.md", "worth.md"))]
 TABLES = [
-    pytest.param(match["told"], match["text"], id=f"{file.name}: {match['told']}")
+    pytest.param(match["command"], match["text"], id=f"{file.name}: {match['command']}")
     for file in DOCUMENTS
     for match in PLACE.finditer(file.read_text())
     if match["text"].strip()  # before its first run a table's place is empty
@@ -38,29 +38,29 @@ def test_both_documents_have_table_1() -> None:
 
 
 def test_the_study_has_a_place_for_each_of_its_tables() -> None:
-    places = [match["told"] for match in PLACE.finditer((ROOT / "docs" / "study.md").read_text())]
+    places = [match["command"] for match in PLACE.finditer((ROOT / "docs" / "study.md").read_text())]
     planned = [
         f"{experiment} --protocol {name}" for name, protocol in STUDIES.items() for experiment in protocol.settings
     ]
     assert sorted(places) == sorted(planned)
 
 
-@pytest.mark.parametrize(("told", "text"), TABLES)
-def test_a_table_in_a_document_is_that_of_the_results(told: str, text: str) -> None:
-    what, *options = shlex.split(told)
+@pytest.mark.parametrize(("command", "text"), TABLES)
+def test_a_table_in_a_document_is_that_of_the_results(command: str, text: str) -> None:
+    what, *options = shlex.split(command)
     named = dict(zip(options[::2], options[1::2], strict=True))
     protocol = (PROTOCOLS | STUDIES)[named.pop("--protocol")]
     seeds = int(named.pop("--seeds", planned_seeds(what, protocol)))
     only, against = named.pop("--only", ""), named.pop("--against", "")
-    made = Reproduction(what, protocol, ROOT / default_out(what, protocol), seeds, only, against=against)
-    written = made.tables().markdown()
-    assert not named and text.strip() == written.strip(), f"coterie reproduce {told} --show --into"
+    reproduction = Reproduction(what, protocol, ROOT / default_out(what, protocol), seeds, only, against=against)
+    written = reproduction.tables().markdown()
+    assert not named and text.strip() == written.strip(), f"coterie reproduce {command} --show --into"
 
 
-@pytest.mark.parametrize("told", sorted(set(FIGURE.findall((ROOT / "docs" / "results.md").read_text()))))
-def test_a_figure_in_a_document_is_that_of_the_results(told: tuple[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("shown_figure", sorted(set(FIGURE.findall((ROOT / "docs" / "results.md").read_text()))))
+def test_a_figure_in_a_document_is_that_of_the_results(shown_figure: tuple[str, str], tmp_path: Path) -> None:
     """The same numbers make the same file."""
-    protocol, figure = told
+    protocol, figure = shown_figure
     shown = ROOT / "results" / protocol
     out = shutil.copytree(shown, tmp_path / "copy", ignore=shutil.ignore_patterns("*.svg", "*.safetensors"))
     drawn = draw_figure(Reproduction(figure, PROTOCOLS[protocol], out, 3).tables())
@@ -96,9 +96,9 @@ def test_peers_and_epochs_are_compared_at_the_same_computation(tmp_path: Path) -
 
 def test_trials_in_the_documents_are_those_of_the_results() -> None:
     beside = script("beside_table1")
-    found = [told for file in DOCUMENTS for told in TRIAL.findall(file.read_text())]
-    assert found
-    for name, text in found:
+    trials = [trial for file in DOCUMENTS for trial in TRIAL.findall(file.read_text())]
+    assert trials
+    for name, text in trials:
         assert text.strip() == beside.table(beside.TRIALS[name], ROOT / "results" / "mini", 1).strip()
 
 

@@ -59,7 +59,7 @@ def test_the_regimes_are_those_of_the_plan() -> None:
 def test_every_row_trains_what_its_name_says() -> None:
     def rows(protocol: Study) -> dict[str, tuple[object, ...]]:
         (setting,) = protocol.settings["study"]
-        told = {}
+        trained = {}
         for cell in table_cells("study", protocol, 1):
             options = dict(cell.jobs[0].options)
             lengths = (options["epochs"] / setting.options["epochs"], len(cell.jobs[0].evaluated))
@@ -70,8 +70,8 @@ def test_every_row_trains_what_its_name_says() -> None:
                 "epochs",
                 "evaluate_every",
             }
-            told[cell.row] = (options["method"], *lengths, extra)
-        return told
+            trained[cell.row] = (options["method"], *lengths, extra)
+        return trained
 
     mixed = {"mix", "mix.probability"}
     cifar = {
@@ -155,9 +155,9 @@ def test_options_that_exist_today_are_recipes(tmp_path: Path) -> None:
 
 
 def test_runs_are_trained_seed_by_seed_primary_rows_first(tmp_path: Path) -> None:
-    made = Reproduction("study", toy_study(), tmp_path, 8)
-    rows = {job.name: cell.row for cell in made.cells for job in cell.jobs}
-    order = [(rows[job.name], job.seed) for job in made.jobs()]
+    reproduction = Reproduction("study", toy_study(), tmp_path, 8)
+    rows = {job.name: cell.row for cell in reproduction.cells for job in cell.jobs}
+    order = [(rows[job.name], job.seed) for job in reproduction.jobs()]
     primary = ["alone", "alone, 4x epochs", "CutMix", "CutMix, 4x epochs", "KDCL", "PCL"]
     primary += ["KDCL + CutMix", "PCL + CutMix"]
     others = ["CutMix, 2x epochs", "ONE", "DML", "ONE + CutMix"]
@@ -168,8 +168,8 @@ def test_runs_are_trained_seed_by_seed_primary_rows_first(tmp_path: Path) -> Non
 
 
 def test_a_selection_keeps_the_order(tmp_path: Path) -> None:
-    made = Reproduction("study", toy_study(), tmp_path, 2, only="DML;PCL;alone")
-    assert [(job.options["method"], job.seed) for job in made.jobs()] == [
+    reproduction = Reproduction("study", toy_study(), tmp_path, 2, only="DML;PCL;alone")
+    assert [(job.options["method"], job.seed) for job in reproduction.jobs()] == [
         *(("Baseline", 0), ("PCL", 0), ("Baseline", 1), ("PCL", 1)),
         *(("DML", 0), ("DML", 1)),
     ]
@@ -179,15 +179,15 @@ def test_a_selection_keeps_the_order(tmp_path: Path) -> None:
 
 
 def test_screening_tries_each_probability_on_unused_training_images(tmp_path: Path) -> None:
-    made = Reproduction("screening", CIFAR_STUDY, tmp_path, 2)
-    jobs = made.jobs()
+    reproduction = Reproduction("screening", CIFAR_STUDY, tmp_path, 2)
+    jobs = reproduction.jobs()
     assert len(jobs) == 6 * 3 * 2 and {job.seed for job in jobs} == {100, 101}
     assert all(job.options["data.val_limit"] == 1000 and job.options["mix"] == "CutMix" for job in jobs)
     tried: dict[str, set[object]] = {}
-    for cell in made.cells:
+    for cell in reproduction.cells:
         tried.setdefault(cell.row, set()).add(cell.jobs[0].options["mix.probability"])
     assert tried == {row: {0.25, 0.5, 1.0} for row in MIXED}
-    lengths = {cell.row: cell.jobs[0].epochs for cell in made.cells}
+    lengths = {cell.row: cell.jobs[0].epochs for cell in reproduction.cells}
     assert (lengths["CutMix"], lengths["CutMix, 2x epochs"], lengths["CutMix, 4x epochs"]) == (150, 300, 600)
     assert {job.seed for job in Reproduction("study", CIFAR_STUDY, tmp_path, 8).jobs()}.isdisjoint({100, 101})
     assert default_out("screening", CIFAR_STUDY) != default_out("study", CIFAR_STUDY)
@@ -220,8 +220,8 @@ def test_rows_that_are_not_screened_are_refused_before_any_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(STUDIES, "toy", toy_study(mixing=None))
-    told = refused("reproduce", "study", "--protocol", "toy", "--out", tmp_path / "x")
-    assert "for CutMix; CutMix, 2x epochs; " in told and "coterie reproduce screening --protocol toy" in told
+    message = refused("reproduce", "study", "--protocol", "toy", "--out", tmp_path / "x")
+    assert "for CutMix; CutMix, 2x epochs; " in message and "coterie reproduce screening --protocol toy" in message
     one = refused("reproduce", "study", "--protocol", "toy", "--out", tmp_path / "x", "--only", "PCL + CutMix")
     assert "not chosen yet for PCL + CutMix: run" in one
     assert not (tmp_path / "x").exists()

@@ -20,7 +20,6 @@ EMA_EPOCHS = 2.5
 """Epochs that the averages look back, as in `mini`; the paper's 1,000 steps are 2.56 epochs."""
 EVALUATIONS = 10
 """Evaluations of each run, whatever its length."""
-NOT_IN_THE_PAPER = ("", "")
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,18 @@ class Study(Protocol):
         return {row for comparison in self.primary for row in (comparison.row, comparison.reference)}
 
 
-def _row(name: str, method: str, reference: str = "alone", cutmix: bool = False, longer: int = 1) -> TableRow:
-    return TableRow(name, method, {"mix": "CutMix"} if cutmix else {}, longer=longer, reference=reference)
-
-
-def _split_row(name: str, method: str, reference: str, isolates: str, **options: object) -> TableRow:
+def _row(
+    name: str,
+    method: str,
+    reference: str = "alone",
+    isolates: str = "",
+    cutmix: bool = False,
+    longer: int = 1,
+    **options: object,
+) -> TableRow:
+    mix = {"mix": "CutMix"} if cutmix else {}
     method_options = {f"method.{key}": value for key, value in options.items()}
-    return TableRow(name, method, method_options, reference=reference, isolates=isolates)
+    return TableRow(name, method, {**method_options, **mix}, longer=longer, reference=reference, isolates=isolates)
 
 
 _ALONE = _row("alone", "Baseline", reference="")
@@ -85,23 +89,21 @@ RICH_ROWS = (_ALONE, _ALONE_LONGER, _KDCL, _PCL)
 SPLIT_ROWS = (
     _ALONE,
     TableRow("alone + EMA", "Baseline", {}, "mean1", reference="alone", isolates="averaging"),
-    _split_row("alone, 3 views", "Baseline", "alone", "views", views=3),
-    _split_row("PCL without distillation", "PCL", "alone", "branches and their ensemble's loss", **NO_TEACHERS),
-    _split_row(
+    _row("alone, 3 views", "Baseline", "alone", "views", views=3),
+    _row("PCL without distillation", "PCL", "alone", "branches and their ensemble's loss", **NO_TEACHERS),
+    _row(
         "PCL, ensemble teacher alone",
         "PCL",
         "PCL without distillation",
         "distillation from the ensemble",
         peer_teacher="none",
     ),
-    _split_row("PCL", "PCL", "PCL, ensemble teacher alone", "distillation from mean teachers"),
-    _split_row(
-        "PCL, mutual", "PCL", "PCL", "without averaging: peers teach each other directly", peer_teacher="mutual"
-    ),
-    _split_row("PCL, one view", "PCL", "PCL", "without a view for each peer", input_augmentation=False),
-    _split_row("PCL, no ramp-up", "PCL", "PCL", "without ramp-up", ramp_up=0),
-    _split_row("KDCL, mean of all", "KDCL", "alone", "distillation between whole networks", teacher="mean"),
-    _split_row("KDCL", "KDCL", "KDCL, mean of all", "choice of the teacher by the label"),
+    _row("PCL", "PCL", "PCL, ensemble teacher alone", "distillation from mean teachers"),
+    _row("PCL, mutual", "PCL", "PCL", "without averaging: peers teach each other directly", peer_teacher="mutual"),
+    _row("PCL, one view", "PCL", "PCL", "without a view for each peer", input_augmentation=False),
+    _row("PCL, no ramp-up", "PCL", "PCL", "without ramp-up", ramp_up=0),
+    _row("KDCL, mean of all", "KDCL", "alone", "distillation between whole networks", teacher="mean"),
+    _row("KDCL", "KDCL", "KDCL, mean of all", "choice of the teacher by the label"),
 )
 
 PRIMARY = (
@@ -158,11 +160,11 @@ def regime(
     split: tuple[TableRow, ...] = (),
 ) -> Study:
     """Return a regime with those of the primary comparisons that its rows allow; rows with CutMix are screened."""
-    setting = Setting(title, NOT_IN_THE_PAPER, options)
-    held_out = Setting(
-        f"{title}, judged on unused training images",
-        NOT_IN_THE_PAPER,
-        {**options, "data.val_limit": HELD_OUT},
+    setting = Setting(title, ("", ""), options)  # none of the paper's
+    held_out = replace(
+        setting,
+        title=f"{title}, judged on unused training images",
+        options={**options, "data.val_limit": HELD_OUT},
     )
     probabilities, names = mixing or {}, {row.name for row in rows}
     by_experiment = {
