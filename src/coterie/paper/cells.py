@@ -17,7 +17,7 @@ from .rows import RAMPED, TableRow
 class ResultCell:
     """One number of a table: the mean over its jobs, one per seed, of one predictor's error."""
 
-    kind: TableRow
+    table_row: TableRow
     setting: Setting
     jobs: tuple[Job, ...]
     reference: str
@@ -28,12 +28,12 @@ class ResultCell:
 
     @property
     def row(self) -> str:
-        return self.kind.name
+        return self.table_row.name
 
     @property
     def predictor(self) -> str | None:
         """None is the one that the method deploys."""
-        return self.kind.predictor
+        return self.table_row.predictor
 
     @property
     def description(self) -> str:
@@ -44,12 +44,12 @@ class ResultCell:
     @property
     def probability(self) -> float | None:
         """CutMix's probability; None without CutMix, or if it has not been chosen yet."""
-        return self.kind.options.get("mix.probability")
+        return self.table_row.options.get("mix.probability")
 
     @property
     def unscreened(self) -> bool:
         """Whether CutMix's probability has not been chosen yet."""
-        return self.kind.mixed and self.probability is None
+        return self.table_row.mixed and self.probability is None
 
 
 def table_cells(experiment: str, protocol: Protocol, seeds: int) -> list[ResultCell]:

@@ -75,7 +75,7 @@ def _draw_split(tables: ResultTables) -> Drawing:
     """Draw each row's difference to its reference."""
     compared = [
         (
-            f"{line.row} - {line.reference}\n{line.cell.kind.isolates}",
+            f"{line.row} - {line.reference}\n{line.cell.table_row.isolates}",
             [_dot(line.difference.mean, line.difference.half_width)],
         )
         for line in tables.lines

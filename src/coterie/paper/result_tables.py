@@ -31,7 +31,7 @@ PAPER_FIELDS = (
 COMPARISON_FIELDS = ("name", "row", "reference", "seeds", "difference", "won", "p", "adjusted", "verdict")
 ATTRIBUTES = {
     "beside": "cell.paper_setting",
-    "isolates": "cell.kind.isolates",
+    "isolates": "cell.table_row.isolates",
     "paper": "cell.paper",
     "probability": "cell.probability",
 }

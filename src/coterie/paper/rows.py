@@ -29,9 +29,19 @@ class TableRow:
         return "mix" in self.options
 
 
-def method_row(name: str, method: str, predictor: str | None = None, **options: Any) -> TableRow:
+def method_row(
+    name: str,
+    method: str,
+    reference: str = "",
+    isolates: str = "",
+    predictor: str | None = None,
+    cutmix: bool = False,
+    longer: int = 1,
+    **options: Any,
+) -> TableRow:
     """Return a row with these options of the method."""
-    return TableRow(name, method, {f"method.{key}": value for key, value in options.items()}, predictor)
+    flags = {f"method.{key}": value for key, value in options.items()} | ({"mix": "CutMix"} if cutmix else {})
+    return TableRow(name, method, flags, predictor, longer=longer, reference=reference, isolates=isolates)
 
 
 RAMPED = ("CL", "ONE", "FFL", "OKDDip", "PCL")
@@ -39,12 +49,9 @@ RAMPED = ("CL", "ONE", "FFL", "OKDDip", "PCL")
 NO_TEACHERS: dict[str, Any] = {"distil_ensemble": False, "peer_teacher": "none"}
 """Options of PCL without distillation."""
 
-_BASELINE, _KD, _PCL = (
-    method_row("Baseline", "Baseline"),
-    TableRow("KD", "KD", {}, taught=True),
-    method_row("PCL", "PCL"),
-)
-_EMA = method_row("Baseline + EMA", "Baseline", "mean1")
+_BASELINE, _PCL = method_row("Baseline", "Baseline"), method_row("PCL", "PCL")
+_KD = TableRow("KD", "KD", {}, taught=True)
+_EMA = method_row("Baseline + EMA", "Baseline", predictor="mean1")
 _OTHERS = (
     method_row("DML", "DML"),
     method_row("CL", "CL"),
@@ -65,10 +72,10 @@ _COMPONENTS = (
     method_row("logit sum + P.M.", "PCL", ensemble="sum"),
 )
 _ENSEMBLES = (
-    method_row("ONE-E", "ONE", "ensemble"),
-    method_row("FFL", "FFL", "ensemble"),
-    method_row("OKDDip-E", "OKDDip", "ensemble", leader=False),
-    method_row("PCL-E", "PCL", "ensemble"),
+    method_row("ONE-E", "ONE", predictor="ensemble"),
+    method_row("FFL", "FFL", predictor="ensemble"),
+    method_row("OKDDip-E", "OKDDip", predictor="ensemble", leader=False),
+    method_row("PCL-E", "PCL", predictor="ensemble"),
 )
 _PEERS = (
     method_row("3 peers", "PCL"),
@@ -89,7 +96,7 @@ PAPER_ROWS: dict[str, tuple[TableRow, ...]] = {
 """The first row of each is what the others are compared with."""
 _CONTROLS = (
     method_row("Baseline, 3 views", "Baseline", views=3),
-    TableRow("Baseline, 4x epochs", "Baseline", {}, longer=4),  # PCL's training cost
+    method_row("Baseline, 4x epochs", "Baseline", longer=4),  # PCL's training cost
     _KD,
 )
 _UNSHARED = TableRow("PCL, stem shared", "PCL", {"cut": "stage1"})  # what sharing most of the network costs

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..experiments.job import Job, Options
 from .cells import ResultCell
 from .protocols import CIFAR, Protocol, Setting
-from .rows import NO_TEACHERS, TableRow
+from .rows import NO_TEACHERS, TableRow, method_row
 
 PROBABILITIES = (0.25, 0.5, 1.0)
 """CutMix's probabilities that screening tries for each row."""
@@ -45,65 +45,51 @@ class Study(Protocol):
         return {row for comparison in self.primary for row in (comparison.row, comparison.reference)}
 
 
-def _row(
-    name: str,
-    method: str,
-    reference: str = "alone",
-    isolates: str = "",
-    cutmix: bool = False,
-    longer: int = 1,
-    **options: object,
-) -> TableRow:
-    mix = {"mix": "CutMix"} if cutmix else {}
-    method_options = {f"method.{key}": value for key, value in options.items()}
-    return TableRow(name, method, {**method_options, **mix}, longer=longer, reference=reference, isolates=isolates)
-
-
-_ALONE = _row("alone", "Baseline", reference="")
-_CUTMIX = _row("CutMix", "Baseline", cutmix=True)
-_KDCL, _PCL = _row("KDCL", "KDCL"), _row("PCL", "PCL")
-_ALONE_LONGER = _row("alone, 4x epochs", "Baseline", longer=4)
-_CUTMIX_LONGER = _row("CutMix, 4x epochs", "Baseline", "CutMix", cutmix=True, longer=4)
-_KDCL_CUTMIX = _row("KDCL + CutMix", "KDCL", "CutMix", cutmix=True)
-_PCL_CUTMIX = _row("PCL + CutMix", "PCL", "CutMix", cutmix=True)
-
 # A method of our own gets its rows at the end of these tuples, and comparisons in a family of their own.
 CIFAR_ROWS = (
-    _ALONE,
-    _ALONE_LONGER,
-    _CUTMIX,
-    _row("CutMix, 2x epochs", "Baseline", "CutMix", cutmix=True, longer=2),
-    _CUTMIX_LONGER,
-    _row("ONE", "ONE"),
-    _row("DML", "DML"),
-    _KDCL,
-    _PCL,
-    _row("ONE + CutMix", "ONE", "CutMix", cutmix=True),
-    _KDCL_CUTMIX,
-    _PCL_CUTMIX,
+    method_row("alone", "Baseline"),
+    method_row("alone, 4x epochs", "Baseline", "alone", longer=4),
+    method_row("CutMix", "Baseline", "alone", cutmix=True),
+    method_row("CutMix, 2x epochs", "Baseline", "CutMix", cutmix=True, longer=2),
+    method_row("CutMix, 4x epochs", "Baseline", "CutMix", cutmix=True, longer=4),
+    method_row("ONE", "ONE", "alone"),
+    method_row("DML", "DML", "alone"),
+    method_row("KDCL", "KDCL", "alone"),
+    method_row("PCL", "PCL", "alone"),
+    method_row("ONE + CutMix", "ONE", "CutMix", cutmix=True),
+    method_row("KDCL + CutMix", "KDCL", "CutMix", cutmix=True),
+    method_row("PCL + CutMix", "PCL", "CutMix", cutmix=True),
 )
-FASHION_ROWS = (_ALONE, _CUTMIX, _CUTMIX_LONGER, _KDCL, _PCL, _KDCL_CUTMIX, _PCL_CUTMIX)
-RICH_ROWS = (_ALONE, _ALONE_LONGER, _KDCL, _PCL)
+
+
+def _rows(*names: str) -> tuple[TableRow, ...]:
+    return tuple(row for row in CIFAR_ROWS if row.name in names)
+
+
+FASHION_ROWS = _rows("alone", "CutMix", "CutMix, 4x epochs", "KDCL", "PCL", "KDCL + CutMix", "PCL + CutMix")
+RICH_ROWS = _rows("alone", "alone, 4x epochs", "KDCL", "PCL")
 
 # What PCL and KDCL are made of: each row changes one thing of its reference.
 SPLIT_ROWS = (
-    _ALONE,
-    TableRow("alone + EMA", "Baseline", {}, "mean1", reference="alone", isolates="averaging"),
-    _row("alone, 3 views", "Baseline", "alone", "views", views=3),
-    _row("PCL without distillation", "PCL", "alone", "branches and their ensemble's loss", **NO_TEACHERS),
-    _row(
+    *_rows("alone"),
+    method_row("alone + EMA", "Baseline", "alone", "averaging", predictor="mean1"),
+    method_row("alone, 3 views", "Baseline", "alone", "views", views=3),
+    method_row("PCL without distillation", "PCL", "alone", "branches and their ensemble's loss", **NO_TEACHERS),
+    method_row(
         "PCL, ensemble teacher alone",
         "PCL",
         "PCL without distillation",
         "distillation from the ensemble",
         peer_teacher="none",
     ),
-    _row("PCL", "PCL", "PCL, ensemble teacher alone", "distillation from mean teachers"),
-    _row("PCL, mutual", "PCL", "PCL", "without averaging: peers teach each other directly", peer_teacher="mutual"),
-    _row("PCL, one view", "PCL", "PCL", "without a view for each peer", input_augmentation=False),
-    _row("PCL, no ramp-up", "PCL", "PCL", "without ramp-up", ramp_up=0),
-    _row("KDCL, mean of all", "KDCL", "alone", "distillation between whole networks", teacher="mean"),
-    _row("KDCL", "KDCL", "KDCL, mean of all", "choice of the teacher by the label"),
+    method_row("PCL", "PCL", "PCL, ensemble teacher alone", "distillation from mean teachers"),
+    method_row(
+        "PCL, mutual", "PCL", "PCL", "without averaging: peers teach each other directly", peer_teacher="mutual"
+    ),
+    method_row("PCL, one view", "PCL", "PCL", "without a view for each peer", input_augmentation=False),
+    method_row("PCL, no ramp-up", "PCL", "PCL", "without ramp-up", ramp_up=0),
+    method_row("KDCL, mean of all", "KDCL", "alone", "distillation between whole networks", teacher="mean"),
+    method_row("KDCL", "KDCL", "KDCL, mean of all", "choice of the teacher by the label"),
 )
 
 PRIMARY = (

@@ -58,11 +58,11 @@ def study_tables(
 
 
 def _rows_table(title: str, lines: Sequence[ResultLine]) -> Table:
-    isolates: Column[ResultLine] = ("isolates", lambda line: text(line.cell.kind.isolates or NOTHING))
+    isolates: Column[ResultLine] = ("isolates", lambda line: text(line.cell.table_row.isolates or NOTHING))
     holm: Column[ResultLine] = ("Holm p", lambda line: _p(line.comparison.adjusted if line.comparison else None))
     columns: list[Column[ResultLine]] = [
         ("row", lambda line: text(line.row)),
-        *([isolates] if any(line.cell.kind.isolates for line in lines) else []),
+        *([isolates] if any(line.cell.table_row.isolates for line in lines) else []),
         ("error %", lambda line: spread(line.error)),
         ("n", lambda line: number(line.error.count)),
         ("compared with", lambda line: text(line.reference or NOTHING)),
