@@ -23,14 +23,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from coterie.experiments.runner import Local, run
-from coterie.experiments.state import state
+from coterie.experiments.launch_local import LocalLauncher
+from coterie.experiments.runner import run_jobs
 from coterie.metrics.seeds import Spread, paired
+from coterie.paper.cells import ResultCell, table_cells
+from coterie.paper.document import write_block
 from coterie.paper.protocols import MINI, Options
-from coterie.paper.render import place
 from coterie.paper.reproduce import Reproduction
-from coterie.paper.results import common_seeds, errors_of
-from coterie.paper.tables import Cell, cells
+from coterie.paper.results import ResultRuns, errors_of
 
 Trial = Mapping[str, Mapping[str, Options]]
 """For each line of the trial's table, by its name: rows of Table 1, and what is other about them."""
@@ -53,9 +53,9 @@ TRIALS: dict[str, Trial] = {
 }
 
 
-def row(name: str, changes: Options, seeds: int) -> Cell:
+def row(name: str, changes: Options, seeds: int) -> ResultCell:
     """A row of Table 1 with other options; where they are the protocol's own, with the protocol's own runs."""
-    own = next(cell for cell in cells("table1", MINI, seeds) if cell.row == name)
+    own = next(cell for cell in table_cells("table1", MINI, seeds) if cell.row == name)
     return replace(own, jobs=tuple(replace(job, options={**job.options, **changes}) for job in own.jobs))
 
 
@@ -65,21 +65,21 @@ def table(trial: Trial, out: Path, seeds: int) -> str:
     Over the seeds that all of its cells have, so that lines can be compared too.
     """
     *_, before, last = columns = list(next(iter(trial.values())))
-    found = [f"|  | {' | '.join(columns)} | {last} - {before} |", "| --- |" + " --: |" * (len(columns) + 1)]
-    compared = iter(
-        common_seeds([row(*cell, seeds) for rows in trial.values() for cell in rows.items()], out, kinds=("done",))
-    )
+    text = [f"|  | {' | '.join(columns)} | {last} - {before} |", "| --- |" + " --: |" * (len(columns) + 1)]
+    runs = ResultRuns(out, further_seeds=True)
+    cells = [row(*cell, seeds) for rows in trial.values() for cell in rows.items()]
+    compared = iter(runs.common_seeds(cells, kinds=("done",)))
     for label in trial:
-        runs = [{job.seed: state(out, job).result for job in next(compared).jobs} for _ in columns]
-        errors = [errors_of(own, None) for own in runs]
-        averaged = [Spread.of(errors_of(own, "mean1").values()) for own in runs]
+        finished = [{job.seed: runs.state(job).result for job in next(compared).jobs} for _ in columns]
+        errors = [errors_of(own, None) for own in finished]
+        averaged = [Spread.of(errors_of(own, "mean1").values()) for own in finished]
         texts = [
             f"{Spread.of(own.values()).text()} ({mean.mean:.2f})" if own else ""
             for own, mean in zip(errors, averaged, strict=True)
         ]
         difference = paired(errors[-1], errors[-2])
-        found.append(f"| {label} | {' | '.join(texts)} | {difference.text() if difference else ''} |")
-    return "\n".join(found) + "\n"
+        text.append(f"| {label} | {' | '.join(texts)} | {difference.text() if difference else ''} |")
+    return "\n".join(text) + "\n"
 
 
 def main() -> None:
@@ -91,21 +91,22 @@ def main() -> None:
     parser.add_argument("--processes", type=int, help="runs at once; by default one per GPU or core")
     parser.add_argument("--show", action="store_true", help="train nothing")
     parser.add_argument("-o", "--into", type=Path, help="the document; by default the table is printed")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     failed: dict[str, str] = {}
-    trial = TRIALS[given.trial]
-    made = Reproduction("table1", MINI, given.out, given.seeds, data_root=given.data_root)
-    if not given.show:
-        rows = [row(name, changes, given.seeds) for line in trial.values() for name, changes in line.items()]
-        wanted = [job for found in rows for job in found.jobs]
-        made.check(wanted)
-        made.prepare()
-        failed = run(wanted, given.out, Local(given.out, made.roots(wanted), given.processes, threads=1))
-    found = table(trial, given.out, given.seeds)
-    if given.into:
-        place(given.into, f"<!-- trial: {given.trial} -->", found)
+    trial = TRIALS[arguments.trial]
+    reproduction = Reproduction("table1", MINI, arguments.out, arguments.seeds, data_root=arguments.data_root)
+    if not arguments.show:
+        rows = [row(name, changes, arguments.seeds) for line in trial.values() for name, changes in line.items()]
+        wanted = [job for cell in rows for job in cell.jobs]
+        reproduction.check(wanted)
+        reproduction.prepare()
+        launcher = LocalLauncher(arguments.out, reproduction.roots(wanted), arguments.processes, threads=1)
+        failed = run_jobs(wanted, arguments.out, launcher)
+    text = table(trial, arguments.out, arguments.seeds)
+    if arguments.into:
+        write_block(arguments.into, f"<!-- trial: {arguments.trial} -->", text)
     else:
-        print(found, end="")
+        print(text, end="")
     if failed:
         sys.exit(f"{len(failed)} runs failed: {'; '.join(f'{name}: {why}' for name, why in failed.items())}")
 

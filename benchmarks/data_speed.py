@@ -56,14 +56,14 @@ def ratio(name: str, usual: Callable[[], int], ours: Callable[[], int], turns: i
             pair.append(run() / (time.perf_counter() - started))
         rates.append(pair)
     ratios = sorted(b / a for a, b in rates)
-    found = {
+    result = {
         "ratio": statistics.median(ratios),
         "ratios": ratios,
         "usual_images_per_second": statistics.median(a for a, _ in rates),
         "ours_images_per_second": statistics.median(b for _, b in rates),
     }
-    print(name, json.dumps(found), flush=True)
-    return found
+    print(name, json.dumps(result), flush=True)
+    return result
 
 
 def small_images(root: str, turns: int) -> dict[str, object]:
@@ -87,10 +87,10 @@ def small_images(root: str, turns: int) -> dict[str, object]:
     for _ in range(3):
         started = time.perf_counter()
         views, labels = data.views(batches[0], VIEWS, 0, 0)
-        made = time.perf_counter()
+        built = time.perf_counter()
         method(views, labels, 0)["loss"].backward()
         method.after_step()
-        shares.append((made - started) / (time.perf_counter() - started))
+        shares.append((built - started) / (time.perf_counter() - started))
     return {**result, "share_of_a_resnet32_pcl_step": statistics.median(shares)}
 
 
@@ -112,13 +112,13 @@ def photographs(root: Path, turns: int) -> dict[str, object]:
     )
     batches = [np.arange(i, min(i + 32, count)) for i in range(0, count, 32)]
     width, height = data.original(0).size
-    found = ratio(
+    result = ratio(
         f"photographs, the first {width}x{height}",
         lambda: sum(len(views[0]) for views in loader),
         lambda: sum(len(labels) for _, labels in data.stream(batches, VIEWS, 0, 0)),
         turns,
     )
-    return {"first_image": [width, height], **found}
+    return {"first_image": [width, height], **result}
 
 
 def memory(root: str) -> dict[str, float]:
@@ -134,7 +134,7 @@ def memory(root: str) -> dict[str, float]:
         pipe.recv()  # until all processes hold it
         pipe.send(_proportional() - before)
 
-    found = {}
+    peaks = {}
     context = multiprocessing.get_context("fork")
     for count in (1, 2):
         pipes = [context.Pipe() for _ in range(count)]
@@ -145,10 +145,10 @@ def memory(root: str) -> dict[str, float]:
             ours.recv()
         for ours, _ in pipes:
             ours.send(None)
-        found[f"{count}_processes"] = sum(ours.recv() for ours, _ in pipes)
-    found["data_set"] = 60000 * 3074 / 2**20
-    print("memory", json.dumps(found), flush=True)
-    return found
+        peaks[f"{count}_processes"] = sum(ours.recv() for ours, _ in pipes)
+    peaks["data_set"] = 60000 * 3074 / 2**20
+    print("memory", json.dumps(peaks), flush=True)
+    return peaks
 
 
 def _proportional() -> float:
@@ -176,13 +176,13 @@ def main() -> None:
     torch.set_num_threads(1)
     about = environment(seed=0)
     del about["command"]
-    found: dict[str, object] = {"environment": about, "memory_mb": memory(options.cifar)}
-    found["small_images"] = small_images(options.cifar, options.turns)
-    found["photographs"] = photographs(options.photos, options.turns)
+    result: dict[str, object] = {"environment": about, "memory_mb": memory(options.cifar)}
+    result["small_images"] = small_images(options.cifar, options.turns)
+    result["photographs"] = photographs(options.photos, options.turns)
     with tempfile.TemporaryDirectory() as scratch:
-        found["photographs_500x375"] = photographs(enlarged(options.photos, Path(scratch)), options.turns)
+        result["photographs_500x375"] = photographs(enlarged(options.photos, Path(scratch)), options.turns)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(found, indent=2) + "\n")
+    options.out.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.cli.demo import COMMON, METHODS
+from coterie.cli.demo import DEMO_METHODS, DEMO_OPTIONS
 from coterie.config.options import from_options
 from coterie.data.digits import digits
 from coterie.metrics.seeds import paired
@@ -41,7 +41,9 @@ class Divided(digits):
 
 def errors(method: str, seed: int, again: bool) -> dict[str, float]:
     """Of every predictor after the last epoch."""
-    recipe = from_options({**COMMON, **METHODS[method], "seed": seed, "evaluate_every": COMMON["epochs"]})
+    recipe = from_options(
+        {**DEMO_OPTIONS, **DEMO_METHODS[method], "seed": seed, "evaluate_every": DEMO_OPTIONS["epochs"]}
+    )
     if again:
         recipe.data = Divided()
     with tempfile.TemporaryDirectory() as scratch:
@@ -51,9 +53,9 @@ def errors(method: str, seed: int, again: bool) -> dict[str, float]:
 
 
 def compared(seeds: range, again: bool) -> dict[str, Any]:
-    found = {name: {seed: errors(name, seed, again) for seed in seeds} for name in METHODS}
-    alone = {seed: scores["peer1"] for seed, scores in found["baseline"].items()}
-    peers = {seed: scores["mean1"] for seed, scores in found["pcl"].items()}
+    results = {name: {seed: errors(name, seed, again) for seed in seeds} for name in DEMO_METHODS}
+    alone = {seed: scores["peer1"] for seed, scores in results["baseline"].items()}
+    peers = {seed: scores["mean1"] for seed, scores in results["pcl"].items()}
     difference = paired(peers, alone)
     assert difference is not None
     return {
@@ -62,7 +64,7 @@ def compared(seeds: range, again: bool) -> dict[str, Any]:
         "with_peers": [mean(peers.values()), stdev(peers.values())],
         "difference": difference.text(),
         "better_in": sum(peers[seed] < alone[seed] for seed in seeds),
-        "errors": found,
+        "errors": results,
     }
 
 
@@ -70,17 +72,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=24)
     parser.add_argument("-o", "--out", type=Path, help="write the result here, as JSON")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     about = environment(seed=100)
     result = {
         "environment": {name: value for name, value in about.items() if name not in ("host", "directory", "seed")},
-        "setting": COMMON,
-        "demo": compared(range(100, 100 + given.seeds), again=False),
+        "setting": DEMO_OPTIONS,
+        "demo": compared(range(100, 100 + arguments.seeds), again=False),
         "chosen_on": compared(range(6), again=True),
     }
     print(json.dumps({k: {n: v for n, v in result[k].items() if n != "errors"} for k in ("demo", "chosen_on")}))
-    if given.out:
-        given.out.write_text(json.dumps(result, indent=2) + "\n")
+    if arguments.out:
+        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from goals import goals_table
 from harness import ROOT
 
 from coterie.bench.command import SECTIONS, describe_setup
-from coterie.paper.render import place
+from coterie.paper.document import write_block
 from coterie.report.charts import Curve, Dot, dot_chart, dot_chart_height, line_chart
 from coterie.report.picture import Panel, picture
 from coterie.report.table import to_markdown
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--document", type=Path, default=ROOT / "docs" / "performance.md")
     arguments = parser.parse_args()
     results = [json.loads(file.read_text()) for file in arguments.results]
-    place(arguments.document, BEGIN, write_tables(results))
+    write_block(arguments.document, BEGIN, write_tables(results))
     sections = {name: section for result in results for name, section in result["sections"].items()}
     charts: dict[str, str] = {}
     if "steps" in sections:

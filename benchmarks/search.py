@@ -74,8 +74,8 @@ def finished(run: Path) -> bool:
 
 def tries() -> list[tuple[str, float, int]]:
     """Seed by seed, so that whenever it stops the candidates have been given the same."""
-    found = [(n, p, s) for s in SCREENING_SEEDS for p in PROBABILITIES for n in CANDIDATES]
-    return [t for t in found if t[1] or "clean tail" not in t[0]]  # without CutMix it has no tail
+    runs = [(n, p, s) for s in SCREENING_SEEDS for p in PROBABILITIES for n in CANDIDATES]
+    return [t for t in runs if t[1] or "clean tail" not in t[0]]  # without CutMix it has no tail
 
 
 def train(data_root: str) -> None:

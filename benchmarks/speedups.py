@@ -137,11 +137,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a small network, small batches, few rounds")
     parser.add_argument("-o", "--out", type=Path, help="write the result here, as JSON")
     parser.add_argument("--process", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    size = QUICK if given.quick else FULL
-    if given.process:
-        one_process(given.process, size)
+    size = QUICK if arguments.quick else FULL
+    if arguments.process:
+        one_process(arguments.process, size)
         return
     about = {k: v for k, v in environment(seed=0).items() if k not in ("command", "directory", "host")}
     without: dict[str, Any] = {"default allocator": allocator(size)}
@@ -149,8 +149,8 @@ def main() -> None:
     without |= time_in_turns(build_variant(size), switched_off(size), size.rounds)
     result = {"model": size.model, "batch": size.batch, "environment": about, "without": without}
     print(json.dumps(without, indent=2))
-    if given.out:
-        given.out.write_text(json.dumps(result, indent=2) + "\n")
+    if arguments.out:
+        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

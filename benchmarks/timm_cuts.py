@@ -84,14 +84,14 @@ def check(name: str) -> dict[str, object]:
         model = make()
         example = example_for(model, (3, side, side))
         cut = two_thirds(model, example)
-        found: dict[str, object] = {"cut": cut, "input": side}
-        found |= check_peers(make, cut, example)
+        result: dict[str, object] = {"cut": cut, "input": side}
+        result |= check_peers(make, cut, example)
     except InputError as error:
         return {"result": f"refused: {error}"}
     except Exception as error:
         return {"result": f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"}
-    wrong = [check for check in ("exact", "once", "gradient", "deploy", "mean") if not found[check]]
-    return {**found, "result": f"failed: {', '.join(wrong)}" if wrong else "good"}
+    wrong = [check for check in ("exact", "once", "gradient", "deploy", "mean") if not result[check]]
+    return {**result, "result": f"failed: {', '.join(wrong)}" if wrong else "good"}
 
 
 def two_thirds(model: nn.Module, example: Tensor) -> str:

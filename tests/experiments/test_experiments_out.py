@@ -63,9 +63,9 @@ def test_an_out_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
 
 def test_shards_that_start_together_make_one_directory(tmp_path: Path) -> None:
     def begin(number: int) -> None:
-        made = Reproduction("table1", MINI, tmp_path / f"{number // 8}", 1)
-        made.prepare()
-        (made.out / f"run{number}").mkdir()
+        reproduction = Reproduction("table1", MINI, tmp_path / f"{number // 8}", 1)
+        reproduction.prepare()
+        (reproduction.out / f"run{number}").mkdir()
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(begin, range(160)))
@@ -77,9 +77,9 @@ def test_data_is_found_from_an_out_behind_a_link(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     (tmp_path / "far" / "away").mkdir(parents=True)
     (tmp_path / "results").symlink_to("far/away")
-    made = Reproduction("table1", MINI, Path("results/mini"), 1)
-    made.prepare()
-    root = made.roots(made.jobs())["cifar10"]
+    reproduction = Reproduction("table1", MINI, Path("results/mini"), 1)
+    reproduction.prepare()
+    root = reproduction.roots(reproduction.jobs())["cifar10"]
     assert (Path("results/mini").resolve() / root).resolve() == tmp_path / "data"
 
 
@@ -96,9 +96,9 @@ def test_a_run_is_read_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (run / "config.yaml").write_text(json.dumps(config))
     for place, name in ((tmp_path, run), (run, Path())):
         monkeypatch.chdir(place)
-        found = from_file(name / "config.yaml").config
-        assert Path(found["data"]["init_args"]["root"]).resolve() == tmp_path / "data"
-        assert Path(found["method"]["init_args"]["teacher"]) == teacher
+        stored = from_file(name / "config.yaml").config
+        assert Path(stored["data"]["init_args"]["root"]).resolve() == tmp_path / "data"
+        assert Path(stored["method"]["init_args"]["teacher"]) == teacher
     monkeypatch.chdir(run.parent)
     assert from_file(run / "config.yaml").config["method"]["init_args"]["teacher"] == "Baseline-s0"
     monkeypatch.chdir(tmp_path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coterie.experiments.job import Job
-from coterie.experiments.state import state
+from coterie.experiments.run_state import run_state
 from tests.experiments.test_experiments_runner import ONLY, jobs, starts, until
 from tests.helpers.experiment import finish, start
 
@@ -48,12 +48,12 @@ def test_a_lost_workers_run_restarts_from_its_checkpoint(tmp_path: Path) -> None
         os.kill(worker, signal.SIGKILL)  # as with a node: the worker and what it started
         os.kill(process, signal.SIGKILL)
         until(lambda: trainer(lost) is None)
-        before = state(out, lost)
+        before = run_state(out, lost)
         assert before.kind == "partial" and 0 < before.epochs < LONG["epochs"]
         code, text, error = finish(driver)
     finally:
         driver.kill()
     assert code == 0 and "2/2" in text, error
-    after = state(out, lost)
+    after = run_state(out, lost)
     assert after.kind == "done" and starts(out, lost) == 2 and starts(out, other) == 1
     assert after.result.records[: before.epochs - 1] == before.result.records[: before.epochs - 1]  # resumed

@@ -17,19 +17,19 @@ import torch
 from coterie.cli.main import main
 from coterie.errors import InputError
 from coterie.experiments.job import Job
-from coterie.experiments.launch_local import execute
-from coterie.experiments.runner import run
-from coterie.experiments.state import log_file, state
+from coterie.experiments.launch_local import execute_job
+from coterie.experiments.run_state import log_file, run_state
+from coterie.experiments.runner import run_jobs
+from coterie.paper.cells import select_cells, table_cells
 from coterie.paper.protocols import PROTOCOLS
 from coterie.paper.reproduce import Reproduction
-from coterie.paper.tables import cells, select
 from tests.helpers.experiment import finish, start, toy, write_run
 
 ONLY = "backbone"
 
 
 def jobs(seeds: int = 3, **options: object) -> list[Job]:
-    return list(select(cells("fig3", toy(**options), seeds), ONLY)[0].jobs)
+    return list(select_cells(table_cells("fig3", toy(**options), seeds), ONLY)[0].jobs)
 
 
 class Reproduce:
@@ -95,11 +95,11 @@ def test_killed_in_the_middle_and_resumed(tmp_path: Path, reproduce: Reproduce) 
     first.send_signal(signal.SIGTERM)
     code, _, _ = finish(first)
     assert code == 130
-    before = state(out, job)
+    before = run_state(out, job)
     assert before.kind == "partial" and before.note == "" and 0 < before.epochs < 12
     code, text, error = reproduce(out, "--seeds", 1, **long)
     assert code == 0, error
-    after = state(out, job)
+    after = run_state(out, job)
     assert after.kind == "done" and starts(out, job) == 2 and "1/1" in text
     assert before.result.records == after.result.records[: before.epochs]  # not repeated: times and all
 
@@ -111,7 +111,7 @@ def test_a_seed_more_is_one_run_more_and_nothing_is_repeated(out: Path, reproduc
     code, text, error = reproduce(out, "--seeds", 2)
     assert code == 0 and "2/2" in text, error
     assert "[1/1]" in error and second.name in error  # one run was missing
-    assert stamps(out, first) == before and state(out, second).kind == "done"
+    assert stamps(out, first) == before and run_state(out, second).kind == "done"
 
 
 def test_another_option_is_a_new_cell_and_no_silent_mix(out: Path, reproduce: Reproduce) -> None:
@@ -119,7 +119,7 @@ def test_another_option_is_a_new_cell_and_no_silent_mix(out: Path, reproduce: Re
     before = stamps(out, old)
     code, text, error = reproduce(out, "--seeds", 1, epochs=1)
     assert code == 0 and "1/1" in text, error  # the two seeds of the other option are not among them
-    assert stamps(out, old) == before and state(out, new).epochs == 1
+    assert stamps(out, old) == before and run_state(out, new).epochs == 1
 
 
 def test_a_damaged_run_is_said_moved_aside_and_done_anew(out: Path, reproduce: Reproduce) -> None:
@@ -166,7 +166,7 @@ def test_a_run_in_progress_is_waited_for_not_trained_twice(out: Path, reproduce:
     first.communicate()
     code, text, error = reproduce(out, "--seeds", 1, **long)
     assert code == 0 and "1/1" in text, error
-    assert starts(out, job) == 1 and state(out, job).epochs == 5
+    assert starts(out, job) == 1 and run_state(out, job).epochs == 5
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def attempt(path: Path, job: Job, monkeypatch: pytest.MonkeyPatch) -> str | None
     monkeypatch.setattr("coterie.experiments.launch_local._train", lambda *_: 2)
     log_file(path.parent, job).parent.mkdir(exist_ok=True)
     log_file(path.parent, job).write_text("coterie: cifar10 is not under data.\n")
-    return execute(path.parent, job, False, "data", {})
+    return execute_job(path.parent, job, False, "data", {})
 
 
 @pytest.mark.parametrize("damaged", ["", "checkpoint.pt"])
@@ -197,7 +197,7 @@ def test_what_was_trained_stays_where_training_is_refused_for_another_reason(
     if damaged:
         (path / damaged).write_bytes(b"damaged")
     assert attempt(path, job, monkeypatch) == "cifar10 is not under data."
-    assert state(path.parent, job).epochs == 1 and not path.parent.with_name("out-damaged").exists()
+    assert run_state(path.parent, job).epochs == 1 and not path.parent.with_name("out-damaged").exists()
 
 
 @pytest.mark.parametrize("damage", ["checkpoints", "metrics"])
@@ -221,8 +221,8 @@ def test_a_run_of_other_options_under_this_name_is_not_taken_for_it(partial: tup
     stored = json.loads((path / "config.yaml").read_text())
     stored["optimizer"]["init_args"]["lr"] = 0.05
     (path / "config.yaml").write_text(json.dumps(stored))
-    found = state(path.parent, job)
-    assert found.kind == "damaged" and found.note == "its config.yaml has optimizer.lr 0.05, not 0.1"
+    state = run_state(path.parent, job)
+    assert state.kind == "damaged" and state.note == "its config.yaml has optimizer.lr 0.05, not 0.1"
 
 
 class Recorder:
@@ -231,10 +231,10 @@ class Recorder:
     slots = 2
 
     def __init__(self, out: Path, failing: str = "", error: Exception | None = None) -> None:
-        self.out, self.failing, self.error, self.given = out, failing, error, list[tuple[str, bool]]()
+        self.out, self.failing, self.error, self.submitted = out, failing, error, list[tuple[str, bool]]()
 
     def submit(self, job: Job, weights: bool) -> Future[str | None]:
-        self.given.append((job.name, weights))
+        self.submitted.append((job.name, weights))
         future: Future[str | None] = Future()
         failed = bool(self.failing) and job.name.startswith(self.failing)
         if failed and self.error:
@@ -244,48 +244,48 @@ class Recorder:
         return future
 
     def stop(self) -> None:
-        self.given.append(("stop", False))
+        self.submitted.append(("stop", False))
 
 
 def test_a_teacher_comes_first_and_its_failure_is_its_pupils(tmp_path: Path) -> None:
-    pupils = [job for cell in select(cells("table4", toy(), 2), "KD") for job in cell.jobs]
+    pupils = [job for cell in select_cells(table_cells("table4", toy(), 2), "KD") for job in cell.jobs]
     teachers = [job.needs for job in pupils if job.needs]
     recorder = Recorder(tmp_path)
-    assert run([*pupils, *teachers], tmp_path, recorder) == {}
-    given = [name for name, _ in recorder.given]
-    assert all(given.index(job.needs.name) < given.index(job.name) for job in pupils if job.needs)
-    assert dict(recorder.given)[teachers[0].name] and given[-1] == "stop"
-    failed = run([*teachers, *pupils], tmp_path, Recorder(tmp_path, failing="Baseline"))
+    assert run_jobs([*pupils, *teachers], tmp_path, recorder) == {}
+    order = [name for name, _ in recorder.submitted]
+    assert all(order.index(job.needs.name) < order.index(job.name) for job in pupils if job.needs)
+    assert dict(recorder.submitted)[teachers[0].name] and order[-1] == "stop"
+    failed = run_jobs([*teachers, *pupils], tmp_path, Recorder(tmp_path, failing="Baseline"))
     assert failed[pupils[0].name] == f"its teacher {teachers[0].name} failed"
     assert failed[teachers[0].name] == "out of memory"
-    assert state(tmp_path, pupils[0]).note == failed[pupils[0].name]  # a table says so
+    assert run_state(tmp_path, pupils[0]).note == failed[pupils[0].name]  # a table says so
 
 
 def test_what_goes_wrong_around_one_run_does_not_end_the_others(tmp_path: Path) -> None:
-    wanted = [cell.jobs[0] for cell in cells("table2", toy(), 1)]
+    wanted = [cell.jobs[0] for cell in table_cells("table2", toy(), 1)]
     recorder = Recorder(tmp_path, "PCL", OSError("no space left on device"))
-    failed = run(wanted, tmp_path, recorder)
-    assert len(recorder.given) == len(wanted) + 1 and len(failed) == len(wanted) - 1
+    failed = run_jobs(wanted, tmp_path, recorder)
+    assert len(recorder.submitted) == len(wanted) + 1 and len(failed) == len(wanted) - 1
     assert set(failed.values()) == {"OSError: no space left on device"}
 
 
 def test_kept_metrics_are_done_but_no_teacher(tmp_path: Path) -> None:
     job = jobs(1)[0]
     write_run(tmp_path, job, {"peer1": 12.0})
-    assert state(tmp_path, job).kind == "done"
-    assert state(tmp_path, job, weights=True).kind == "damaged"
+    assert run_state(tmp_path, job).kind == "done"
+    assert run_state(tmp_path, job, weights=True).kind == "damaged"
 
 
 @pytest.mark.slow
 def test_table4_with_its_teacher(tmp_path: Path) -> None:
     code, text, error = finish(start("table4", "--out", tmp_path / "out", "--seeds", 1))
     assert code == 0 and text.count("1/1") == 3, error
-    pupil = select(cells("table4", toy(), 1), "KD")[0].jobs[0]
-    assert pupil.needs is not None and state(tmp_path / "out", pupil.needs, weights=True).kind == "done"
+    pupil = select_cells(table_cells("table4", toy(), 1), "KD")[0].jobs[0]
+    assert pupil.needs is not None and run_state(tmp_path / "out", pupil.needs, weights=True).kind == "done"
 
 
 def test_a_network_that_cannot_be_made_is_told_before_any_training(tmp_path: Path) -> None:
-    asked = Reproduction("table4", toy(model="resnet9"), tmp_path / "out", seeds=1)
+    reproduction = Reproduction("table4", toy(model="resnet9"), tmp_path / "out", seeds=1)
     with pytest.raises(InputError, match="resnet9"):
-        asked.check(asked.jobs())
+        reproduction.check(reproduction.jobs())
     assert not (tmp_path / "out").exists()

@@ -12,13 +12,14 @@ from typing import Any
 from coterie.experiments.job import Job
 from coterie.paper import protocols
 from coterie.paper.protocols import Protocol, Setting
+from coterie.paper.rows import ROWS_WITH_CONTROLS
 
 TOY = {**protocols.CIFAR, "epochs": 2, "batch": 25, "data": "digits", "data.limit": 5, "model": "resnet8"}
 
 
 def toy(**options: Any) -> Protocol:
     setting = Setting("digits, ResNet8", ("CIFAR-10", "ResNet32"), {**TOY, **options}, teacher="resnet14")
-    return Protocol("toy", dict.fromkeys(protocols.EXPERIMENTS, (setting,)), controls=True)
+    return Protocol("toy", dict.fromkeys(protocols.EXPERIMENTS, (setting,)), ROWS_WITH_CONTROLS)
 
 
 SCRIPT = """
@@ -62,16 +63,16 @@ def records(job: Job, errors: dict[str, float], epochs: int | None = None, train
 
 def config(job: Job) -> dict[str, Any]:
     """A config.yaml of a job, as `coterie train` writes it: a class with arguments is a mapping."""
-    found: dict[str, Any] = {"seed": job.seed}
+    stored: dict[str, Any] = {"seed": job.seed}
     for option, value in sorted(job.options.items()):  # `method` comes before `method.weight`
         head, _, rest = option.partition(".")
         if not rest:
-            found[head] = value
+            stored[head] = value
             continue
-        if not isinstance(found.get(head), dict):
-            found[head] = {"class_path": f"some.module.{found.get(head)}", "init_args": {}}
-        found[head]["init_args"][rest] = value
-    return found
+        if not isinstance(stored.get(head), dict):
+            stored[head] = {"class_path": f"some.module.{stored.get(head)}", "init_args": {}}
+        stored[head]["init_args"][rest] = value
+    return stored
 
 
 def write_run(out: Path, job: Job, errors: dict[str, float], **rest: Any) -> Path:

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import main
-from coterie.experiments.job import cost
 from coterie.paper import study
+from coterie.paper.cells import ResultCell
 from coterie.paper.study import PRIMARY, Study
-from coterie.paper.tables import Cell
 from tests.helpers.experiment import TOY, write_run
 
 MIXED = ("CutMix", "CutMix, 2x epochs", "CutMix, 4x epochs", "ONE + CutMix", "KDCL + CutMix", "PCL + CutMix")
@@ -29,7 +28,7 @@ ERRORS = {  # of eight seeds
 
 def toy_study(mixing: float | None = 0.5) -> Study:
     options = {**TOY, "evaluate_every": 1}
-    return study.study(
+    return study.regime(
         "toy",
         "digits, ResNet8",
         options,
@@ -41,11 +40,11 @@ def toy_study(mixing: float | None = 0.5) -> Study:
     )
 
 
-def write_study_run(out: Path, cell: Cell, seed: int, error: float) -> None:
+def write_study_run(out: Path, cell: ResultCell, seed: int, error: float) -> None:
     """A finished run whose deployed network has this error; its NLL is a tenth of it, its images are 10,000."""
     job = next(job for job in cell.jobs if job.seed == seed)
     every = int(job.options["evaluate_every"])
-    path = write_run(out, job, {"peer1": error, "mean1": error}, train=cost(job) * every)
+    path = write_run(out, job, {"peer1": error, "mean1": error}, train=job.step_cost() * every)
     records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     for record in records:
         for scores in record["predictors"].values():

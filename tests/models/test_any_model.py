@@ -185,13 +185,13 @@ def test_pretrained_without_a_hub_is_one_clear_sentence(monkeypatch: pytest.Monk
 def test_what_needs_no_starting_weights_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
     from coterie.config.options import from_options
     from coterie.deploy.latency import measure_costs
-    from coterie.experiments.estimate import measure
+    from coterie.experiments.estimate import measure_speed
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     data = {"class_path": "digits", "init_args": {"limit": 2}}
     options = {"model": "timm:test_resnet", "model_options": {"pretrained": True}, "data": data, "batch": 10}
     recipe = from_options({**options, "method": "Baseline", "epochs": 1})
-    assert measure(recipe, 1).step > 0
+    assert measure_speed(recipe, 1).step > 0
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # no onnx: torch says it as well
     costs = measure_costs(recipe, recipe.build(fresh=False), seconds=0.01)
     assert costs["plain"]["parameters"] == costs["student"]["parameters"]

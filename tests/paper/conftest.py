@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.paper import study
+from coterie.paper.cells import table_cells
 from coterie.paper.study import STUDIES, Study
 from tests.helpers.study import ERRORS, toy_study, write_study_run
 
@@ -17,7 +17,7 @@ def out(tmp_path: Path) -> Path:
     out = tmp_path / "out"
     out.mkdir()
     (out / "protocol.json").write_text('{"protocol": "toy"}')
-    for cell in study.cells("study", toy_study(), 8):
+    for cell in table_cells("study", toy_study(), 8):
         for seed, error in enumerate(ERRORS.get(cell.row, [])):
             write_study_run(out, cell, seed, error)
     return out

@@ -12,14 +12,14 @@ import pytest
 from scipy import stats
 
 from coterie.errors import InputError
-from coterie.experiments.estimate import Speed, clock, seconds, wall_clock
-from coterie.experiments.job import Job, cost, distinct, shard
+from coterie.experiments.estimate import Speed, estimate_seconds, format_duration, wall_clock
+from coterie.experiments.job import Job, distinct, shard
 from coterie.metrics.seeds import paired
 from coterie.models import networks
-from coterie.paper.numbers import FIG5, NUMBERS, PARAMETERS, TABLE1, TABLE2, TABLE3, TABLE4
+from coterie.paper.cells import select_cells, table_cells
+from coterie.paper.numbers import FIG5, PAPER_NUMBERS, PARAMETERS, TABLE1, TABLE2, TABLE3, TABLE4
 from coterie.paper.protocols import EXPERIMENTS, MINI, PAPER, PROTOCOLS
 from coterie.paper.reproduce import Reproduction
-from coterie.paper.tables import cells, select
 
 SPEC = Path(__file__).resolve().parents[3] / "shared" / "spec" / "pcl.md"
 DATA = {"C10": "CIFAR-10", "C100": "CIFAR-100", "ImageNet": "ImageNet"}
@@ -39,11 +39,11 @@ def numbers(text: str) -> list[tuple[float, float]]:
 def test_table1_is_the_specifications(spec: str) -> None:
     table = spec.partition("Table 1\n")[2].partition("\n\n")[0].splitlines()
     header = [cell.strip() for cell in table[0].strip("|").split("|")][2:]
-    found = {}
+    numbers_read = {}
     for line in table[2:]:
         data, net, *rest = [cell.strip() for cell in line.strip("|").split("|")]
-        found[DATA[data], net] = dict(zip(header, [numbers(cell)[0] for cell in rest], strict=True))
-    assert len(found) == 13 and found == TABLE1
+        numbers_read[DATA[data], net] = dict(zip(header, [numbers(cell)[0] for cell in rest], strict=True))
+    assert len(numbers_read) == 13 and numbers_read == TABLE1
 
 
 def test_the_other_tables_are_the_specifications(spec: str) -> None:
@@ -74,23 +74,23 @@ def test_the_other_tables_are_the_specifications(spec: str) -> None:
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_paper_has_a_cell_for_every_number_of_the_paper(experiment: str) -> None:
-    found = cells(experiment, PAPER, 3)
-    told = {(cell.setting.beside, cell.row): cell.paper for cell in found if cell.paper}
-    settings = {setting.beside for setting in PAPER.settings[experiment]}
+    cells = table_cells(experiment, PAPER, 3)
+    numbers_of_cells = {(cell.setting.paper_setting, cell.row): cell.paper for cell in cells if cell.paper}
+    settings = {setting.paper_setting for setting in PAPER.settings[experiment]}
     curves = {"fig3": lambda row: "P." not in row}.get(experiment, lambda row: True)
     wanted = {
-        (where, row): number
-        for where, rows in NUMBERS[experiment].items()
-        if where in settings
+        (setting, row): number
+        for setting, rows in PAPER_NUMBERS[experiment].items()
+        if setting in settings
         for row, number in rows.items()
         if curves(row)
     }
-    assert told == wanted and len(told) == sum(cell.paper is not None for cell in found)
+    assert numbers_of_cells == wanted and len(numbers_of_cells) == sum(cell.paper is not None for cell in cells)
 
 
 def test_the_protocol_is_the_papers_to_the_letter() -> None:
-    for cell in cells("table1", PAPER, 3):
-        options, imagenet = cell.jobs[0].options, cell.setting.beside[0] == "ImageNet"
+    for cell in table_cells("table1", PAPER, 3):
+        options, imagenet = cell.jobs[0].options, cell.setting.paper_setting[0] == "ImageNet"
         epochs, images = (90, 1281167) if imagenet else (300, 50000)
         steps = epochs * math.ceil(images / 128)
         assert (options["epochs"], options["batch"], options["peers"]) == (epochs, 128, 3)
@@ -109,48 +109,48 @@ def test_the_protocol_is_the_papers_to_the_letter() -> None:
 
 
 def test_mini_is_the_same_science_smaller() -> None:
-    options = cells("table1", MINI, 1)[0].jobs[0].options
+    options = table_cells("table1", MINI, 1)[0].jobs[0].options
     assert {"data": "cifar10", "data.size": 16, "data.limit": 250, "model": "resnet8", "epochs": 300}.items() <= (
         options.items()
     )
     assert 1 - 1 / (options["ema_horizon"] * 300 * math.ceil(2500 / 128)) == pytest.approx(0.98)
-    found = {cell.row: cell.jobs[0] for cell in cells("table1", MINI, 1)}
-    assert len(found) == 13 and found["PCL, stem shared"].options == {**found["PCL"].options, "cut": "stage1"}
-    assert found["Baseline"].name == found["Baseline + EMA"].name  # one run, two of its predictors
-    assert found["Baseline, 4x epochs"].epochs == 1200 and found["Baseline, 3 views"].options["method.views"] == 3
-    teacher = found["KD"].needs
+    jobs = {cell.row: cell.jobs[0] for cell in table_cells("table1", MINI, 1)}
+    assert len(jobs) == 13 and jobs["PCL, stem shared"].options == {**jobs["PCL"].options, "cut": "stage1"}
+    assert jobs["Baseline"].name == jobs["Baseline + EMA"].name  # one run, two of its predictors
+    assert jobs["Baseline, 4x epochs"].epochs == 1200 and jobs["Baseline, 3 views"].options["method.views"] == 3
+    teacher = jobs["KD"].needs
     assert teacher is not None and teacher.options["model"] == "resnet20" and teacher.options["epochs"] == 300
-    assert {job.needs.name for job in cells("table1", MINI, 3)[4].jobs if job.needs} == {teacher.name}
-    assert found["Baseline"].evaluated == [*range(9, 300, 10)]
-    assert cells("table1", PROTOCOLS["smoke"], 1)[0].jobs[0].options == {**options, "epochs": 3}
+    assert {job.needs.name for job in table_cells("table1", MINI, 3)[4].jobs if job.needs} == {teacher.name}
+    assert jobs["Baseline"].evaluated == [*range(9, 300, 10)]
+    assert table_cells("table1", PROTOCOLS["smoke"], 1)[0].jobs[0].options == {**options, "epochs": 3}
 
 
 def test_mini100_is_cifar100_with_fewer_images_and_a_larger_network() -> None:
-    options = cells("table1", PROTOCOLS["mini100"], 1)[0].jobs[0].options
+    options = table_cells("table1", PROTOCOLS["mini100"], 1)[0].jobs[0].options
     other = {"data": "cifar100", "data.size": 16, "data.limit": 50, "model": "resnet14"}
-    assert options == {**cells("table1", MINI, 1)[0].jobs[0].options, **other}
+    assert options == {**table_cells("table1", MINI, 1)[0].jobs[0].options, **other}
 
 
 def test_every_row_trains_and_reads_what_its_name_says() -> None:
-    def found(experiment: str) -> dict[str, tuple[str, dict[str, object], str | None]]:
+    def rows(experiment: str) -> dict[str, tuple[str, dict[str, object], str | None]]:
         return {
             cell.row: (
                 str(cell.jobs[0].options["method"]),
                 {k.removeprefix("method."): v for k, v in cell.jobs[0].options.items() if k.startswith("method.")},
                 cell.predictor,
             )
-            for cell in cells(experiment, PAPER, 1)
+            for cell in table_cells(experiment, PAPER, 1)
             if "ImageNet" not in cell.setting.title
         }
 
-    assert found("table1") == {
+    assert rows("table1") == {
         "Baseline": ("Baseline", {}, None),
         "Baseline + EMA": ("Baseline", {}, "mean1"),
         "FFL-S": ("FFL", {}, None),
         **{name: (name, {}, None) for name in ("DML", "CL", "ONE", "OKDDip", "KDCL", "PCL")},
     }
     alone = {"distil_ensemble": False, "peer_teacher": "none"}
-    assert found("table2") == {  # pcl.md, section 5: what each line of Table 2 has of Eq. 2, 3, 4 and 9
+    assert rows("table2") == {  # pcl.md, section 5: what each line of Table 2 has of Eq. 2, 3, 4 and 9
         "Backbone": ("Baseline", {}, None),
         "+ L_ce^p": ("PCL", {"ensemble": "none", **alone}, None),
         "+ L_ce^t": ("PCL", alone, None),
@@ -161,8 +161,8 @@ def test_every_row_trains_and_reads_what_its_name_says() -> None:
         "logit sum + P.M.": ("PCL", {"ensemble": "sum"}, None),
     }
     assert (
-        found("table3")
-        == found("fig4")
+        rows("table3")
+        == rows("fig4")
         == {
             "ONE-E": ("ONE", {}, "ensemble"),
             "FFL": ("FFL", {}, "ensemble"),
@@ -170,33 +170,35 @@ def test_every_row_trains_and_reads_what_its_name_says() -> None:
             "PCL-E": ("PCL", {}, "ensemble"),
         }
     )
-    assert {cell.row: cell.jobs[0].peers for cell in cells("fig5", PAPER, 1)}["4 peers"] == 4
-    taught = [cell.jobs[0].needs for cell in cells("table4", PAPER, 1) if cell.row == "KD"]
+    assert {cell.row: cell.jobs[0].peers for cell in table_cells("fig5", PAPER, 1)}["4 peers"] == 4
+    taught = [cell.jobs[0].needs for cell in table_cells("table4", PAPER, 1) if cell.row == "KD"]
     assert [(job.options["model"], job.options["method"]) for job in taught if job] == [
         ("resnet110", "Baseline")
     ] * 2
 
 
 def test_a_runs_time_is_its_steps_and_its_evaluations() -> None:
-    found = {cell.row: cell.jobs[0] for cell in cells("table1", MINI, 1)}
+    jobs = {cell.row: cell.jobs[0] for cell in table_cells("table1", MINI, 1)}
     speed, teacher = Speed(step=0.1, test=2.0, steps=20), Speed(step=0.6, test=9.0, steps=20)
-    assert seconds(found["Baseline"], 300, speed, None) == pytest.approx(300 * 20 * 0.1 + 30 * 2.0 * 2)
-    assert seconds(found["Baseline"], 15, speed, None) == pytest.approx(
+    assert estimate_seconds(jobs["Baseline"], 300, speed, None) == pytest.approx(300 * 20 * 0.1 + 30 * 2.0 * 2)
+    assert estimate_seconds(jobs["Baseline"], 15, speed, None) == pytest.approx(
         15 * 20 * 0.1 + 2 * 2.0 * 2
     )  # what is left
-    assert seconds(found["PCL"], 300, speed, None) == pytest.approx(300 * 20 * 0.4 + 30 * 2.0 * 2 * 5 / 3)
-    assert seconds(found["KD"], 300, speed, teacher) == pytest.approx(300 * 20 * (0.1 + 0.2) + 30 * 2.0 * 2)
+    assert estimate_seconds(jobs["PCL"], 300, speed, None) == pytest.approx(300 * 20 * 0.4 + 30 * 2.0 * 2 * 5 / 3)
+    assert estimate_seconds(jobs["KD"], 300, speed, teacher) == pytest.approx(
+        300 * 20 * (0.1 + 0.2) + 30 * 2.0 * 2
+    )
     assert wall_clock([10.0, 20.0, 30.0], 2) == 30.0 and wall_clock([10.0, 30.0, 40.0], 2) == 40.0
-    assert [clock(t) for t in (12, 600, 7200, 3e5)] == ["12 s", "10 min", "2.0 h", "3.5 days"]
+    assert [format_duration(t) for t in (12, 600, 7200, 3e5)] == ["12 s", "10 min", "2.0 h", "3.5 days"]
 
 
 def test_tables_share_their_runs() -> None:
     def name(experiment: str, row: str) -> str:
-        return next(cell.jobs[0].name for cell in cells(experiment, MINI, 1) if cell.row == row)
+        return next(cell.jobs[0].name for cell in table_cells(experiment, MINI, 1) if cell.row == row)
 
     pcl = name("table1", "PCL")
     assert pcl == name("table2", "+ L_pm (full)") == name("table3", "PCL-E") == name("fig5", "3 peers")
-    assert len({cell.jobs[0].name for cell in cells("table2", MINI, 1)}) == 8
+    assert len({cell.jobs[0].name for cell in table_cells("table2", MINI, 1)}) == 8
     assert name("table3", "OKDDip-E") != name("table1", "OKDDip")  # its ensemble has no leader
 
 
@@ -212,7 +214,7 @@ def test_a_name_changes_with_every_option_and_with_the_teacher() -> None:
 
 
 def test_shards_divide_the_runs_and_keep_teachers_with_their_pupils() -> None:
-    jobs = distinct(job for cell in cells("table1", MINI, 3) for job in cell.jobs)
+    jobs = distinct(job for cell in table_cells("table1", MINI, 3) for job in cell.jobs)
     parts = [shard(jobs, i, 4) for i in (1, 2, 3, 4)]
     assert sorted(job.name for part in parts for job in part) == sorted(job.name for job in jobs)
     for part in parts:
@@ -223,30 +225,32 @@ def test_shards_divide_the_runs_and_keep_teachers_with_their_pupils() -> None:
 
 
 def test_costs_are_those_of_the_specification() -> None:
-    found = {cell.row: cost(cell.jobs[0]) for cell in cells("table1", MINI, 1)}
+    costs = {cell.row: cell.jobs[0].step_cost() for cell in table_cells("table1", MINI, 1)}
     for row in ("ONE", "CL", "OKDDip", "FFL-S"):
-        assert found[row] == pytest.approx(1.7, abs=0.05)
-    assert [found[row] for row in ("Baseline", "DML", "KDCL", "PCL")] == [1, 3, 3, 4]
-    without = next(cell for cell in cells("fig5", MINI, 1) if "InAu" in cell.row)
-    assert cost(without.jobs[0]) == pytest.approx(2.2, abs=0.05)
+        assert costs[row] == pytest.approx(1.7, abs=0.05)
+    assert [costs[row] for row in ("Baseline", "DML", "KDCL", "PCL")] == [1, 3, 3, 4]
+    without = next(cell for cell in table_cells("fig5", MINI, 1) if "InAu" in cell.row)
+    assert without.jobs[0].step_cost() == pytest.approx(2.2, abs=0.05)
 
 
 def test_only_selects_by_all_its_words() -> None:
-    found = cells("table1", PAPER, 1)
-    assert {cell.row for cell in select(found, "cifar-100, resnet110, pcl")} == {"PCL"}
-    assert len(select(found, "ImageNet")) == 9
+    cells = table_cells("table1", PAPER, 1)
+    assert {cell.row for cell in select_cells(cells, "cifar-100, resnet110, pcl")} == {"PCL"}
+    assert len(select_cells(cells, "ImageNet")) == 9
     for ten in ("cifar-10", "cifar10"):  # not found in cifar100
-        assert {cell.setting.beside[0] for cell in select(found, f"{ten}; {ten}, pcl,")} == {"CIFAR-10"}
-    assert {cell.jobs[0].options["model"] for cell in select(found, "resnet")} > {"resnet32", "resnet110"}
-    assert {cell.setting.beside[0] for cell in select(found, "10")} == {"CIFAR-10"}
+        assert {cell.setting.paper_setting[0] for cell in select_cells(cells, f"{ten}; {ten}, pcl,")} == {
+            "CIFAR-10"
+        }
+    assert {cell.jobs[0].options["model"] for cell in select_cells(cells, "resnet")} > {"resnet32", "resnet110"}
+    assert {cell.setting.paper_setting[0] for cell in select_cells(cells, "10")} == {"CIFAR-10"}
     with pytest.raises(InputError, match="',' matches nothing"):
-        select(found, ",")
-    assert {cell.jobs[0].options["model"] for cell in select(found, "wrn20_8")} == {"wrn20_8"}
+        select_cells(cells, ",")
+    assert {cell.jobs[0].options["model"] for cell in select_cells(cells, "wrn20_8")} == {"wrn20_8"}
 
 
 def test_only_takes_a_rows_name_for_that_row_alone() -> None:
     def rows(only: str, experiment: str = "table1") -> list[str]:
-        return [cell.row for cell in select(cells(experiment, MINI, 1), only)]
+        return [cell.row for cell in select_cells(table_cells(experiment, MINI, 1), only)]
 
     assert rows("CL") == ["CL"] and rows("kd") == ["KD"] and rows("Baseline") == ["Baseline"]
     assert rows("Baseline, 3 views") == ["Baseline, 3 views"] and rows("3 peers", "fig5") == ["3 peers"]
@@ -263,18 +267,19 @@ def test_paired_difference_is_scipys() -> None:
     ours = dict(enumerate(random.normal(38, 1, 5)))
     theirs = {seed: value for seed, value in enumerate(random.normal(40, 1, 7)) if seed != 1}
     common = [0, 2, 3, 4]
-    found = paired(ours, theirs)
-    assert found is not None and found.half_width is not None and found.count == 4
+    difference = paired(ours, theirs)
+    assert difference is not None and difference.half_width is not None and difference.count == 4
     a, b = [ours[s] for s in common], [theirs[s] for s in common]
     interval = stats.ttest_rel(a, b).confidence_interval(0.95)
-    assert found.mean - found.half_width == pytest.approx(interval.low)
-    assert found.mean + found.half_width == pytest.approx(interval.high)
-    assert found.clear == (stats.ttest_rel(a, b).pvalue < 0.05)
+    assert difference.mean - difference.half_width == pytest.approx(interval.low)
+    assert difference.mean + difference.half_width == pytest.approx(interval.high)
+    assert difference.clear == (stats.ttest_rel(a, b).pvalue < 0.05)
 
 
 def test_one_pair_has_no_interval_and_none_no_difference() -> None:
-    found = paired({0: 3.0}, {0: 1.0, 1: 2.0})
-    assert found is not None and (found.mean, found.half_width, found.clear) == (2.0, None, False)
+    difference = paired({0: 3.0}, {0: 1.0, 1: 2.0})
+    assert difference is not None and not difference.clear
+    assert (difference.mean, difference.half_width) == (2.0, None)
     assert paired({0: 3.0}, {1: 1.0}) is None
 
 
@@ -282,17 +287,17 @@ def test_one_pair_has_no_interval_and_none_no_difference() -> None:
 def test_every_cell_is_a_recipe(name: str, tmp_path: Path) -> None:
     """The options, methods, networks and data sets of all tables and figures exist under these names."""
     if name == "paper":  # what differs from mini: ImageNet's options, and the networks' names
-        found = [cell for cell in cells("table1", PAPER, 1) if "ImageNet" in cell.setting.title]
+        cells = [cell for cell in table_cells("table1", PAPER, 1) if "ImageNet" in cell.setting.title]
         models = {setting.options["model"] for settings in PAPER.settings.values() for setting in settings}
         assert models <= networks().keys()
     else:
-        found = [cell for experiment in EXPERIMENTS for cell in cells(experiment, PROTOCOLS[name], 1)]
-    jobs = distinct(job for cell in found for job in cell.jobs)
-    made = Reproduction("table1", PROTOCOLS[name], tmp_path, 1)
+        cells = [cell for experiment in EXPERIMENTS for cell in table_cells(experiment, PROTOCOLS[name], 1)]
+    jobs = distinct(job for cell in cells for job in cell.jobs)
+    reproduction = Reproduction("table1", PROTOCOLS[name], tmp_path, 1)
     for job in jobs if name in ("mini", "paper") else jobs[:2]:
-        recipe = made.recipe(job)
+        recipe = reproduction.recipe(job)
         assert recipe.method_class.__name__ == job.options["method"] and recipe.epochs == job.epochs
-        given = {key.removeprefix("method.") for key in job.options if key.startswith("method.")}
-        assert given | ({"teacher"} if job.needs else set()) <= recipe.method_options.keys()
-        follows = {name for name in ("ramp_up", "beta") if name in recipe.method_options} - given
+        own = {key.removeprefix("method.") for key in job.options if key.startswith("method.")}
+        assert own | ({"teacher"} if job.needs else set()) <= recipe.method_options.keys()
+        follows = {name for name in ("ramp_up", "beta") if name in recipe.method_options} - own
         assert all(recipe.method_options[name] is None for name in follows)

@@ -11,23 +11,22 @@ from statistics import mean, stdev
 
 import pytest
 
-from coterie.paper import study
-from coterie.paper.figures import draw
+from coterie.paper.cells import table_cells
+from coterie.paper.document import END
+from coterie.paper.figures import draw_figure
 from coterie.paper.protocols import MINI, PROTOCOLS
-from coterie.paper.render import END, markdown
 from coterie.paper.reproduce import Reproduction, default_out, planned_seeds
 from coterie.paper.study import STUDIES
-from coterie.paper.tables import cells
 from tests.helpers.common import script
 from tests.helpers.experiment import write_run
 
 ROOT = Path(__file__).parents[2]
-PLACE = re.compile(r"<!-- coterie reproduce (?P<told>.*?) -->\n(?P<text>.*?)" + END, re.DOTALL)
+PLACE = re.compile(r"<!-- coterie reproduce (?P<command>.*?) -->\n(?P<text>.*?)" + END, re.DOTALL)
 TRIAL = re.compile(r"<!-- trial: (\w+) -->\n(.*?)" + END, re.DOTALL)
 FIGURE = re.compile(r"\(\.\./results/(\w+)/(fig\d)\.svg\)")
 DOCUMENTS = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("results.md", "study.md", "worth.md"))]
 TABLES = [
-    pytest.param(match["told"], match["text"], id=f"{file.name}: {match['told']}")
+    pytest.param(match["command"], match["text"], id=f"{file.name}: {match['command']}")
     for file in DOCUMENTS
     for match in PLACE.finditer(file.read_text())
     if match["text"].strip()  # before its first run a table's place is empty
@@ -39,33 +38,32 @@ def test_both_documents_have_table_1() -> None:
 
 
 def test_the_study_has_a_place_for_each_of_its_tables() -> None:
-    places = [match["told"] for match in PLACE.finditer((ROOT / "docs" / "study.md").read_text())]
+    places = [match["command"] for match in PLACE.finditer((ROOT / "docs" / "study.md").read_text())]
     planned = [
         f"{experiment} --protocol {name}" for name, protocol in STUDIES.items() for experiment in protocol.settings
     ]
     assert sorted(places) == sorted(planned)
 
 
-@pytest.mark.parametrize(("told", "text"), TABLES)
-def test_a_table_in_a_document_is_that_of_the_results(told: str, text: str) -> None:
-    what, *options = shlex.split(told)
+@pytest.mark.parametrize(("command", "text"), TABLES)
+def test_a_table_in_a_document_is_that_of_the_results(command: str, text: str) -> None:
+    what, *options = shlex.split(command)
     named = dict(zip(options[::2], options[1::2], strict=True))
     protocol = (PROTOCOLS | STUDIES)[named.pop("--protocol")]
     seeds = int(named.pop("--seeds", planned_seeds(what, protocol)))
     only, against = named.pop("--only", ""), named.pop("--against", "")
-    made = Reproduction(what, protocol, ROOT / default_out(what, protocol), seeds, only, against=against)
-    written = made.study_tables().markdown() if what in study.EXPERIMENTS else markdown(made.lines())
-    assert not named and text.strip() == written.strip(), f"coterie reproduce {told} --show --into"
+    reproduction = Reproduction(what, protocol, ROOT / default_out(what, protocol), seeds, only, against=against)
+    written = reproduction.tables().markdown()
+    assert not named and text.strip() == written.strip(), f"coterie reproduce {command} --show --into"
 
 
-@pytest.mark.parametrize("told", sorted(set(FIGURE.findall((ROOT / "docs" / "results.md").read_text()))))
-def test_a_figure_in_a_document_is_that_of_the_results(told: tuple[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("shown_figure", sorted(set(FIGURE.findall((ROOT / "docs" / "results.md").read_text()))))
+def test_a_figure_in_a_document_is_that_of_the_results(shown_figure: tuple[str, str], tmp_path: Path) -> None:
     """The same numbers make the same file."""
-    protocol, figure = told
+    protocol, figure = shown_figure
     shown = ROOT / "results" / protocol
     out = shutil.copytree(shown, tmp_path / "copy", ignore=shutil.ignore_patterns("*.svg", "*.safetensors"))
-    cells = Reproduction(figure, PROTOCOLS[protocol], out, 3).cells
-    drawn = draw(figure, cells, out)
+    drawn = draw_figure(Reproduction(figure, PROTOCOLS[protocol], out, 3).tables())
     assert drawn is not None
     same = drawn.read_text() == (shown / f"{figure}.svg").read_text()
     assert same, f"coterie reproduce {figure} --protocol {protocol} --show"
@@ -83,7 +81,7 @@ def test_results_name_no_place_of_a_machine() -> None:
 
 def test_peers_and_epochs_are_compared_at_the_same_computation(tmp_path: Path) -> None:
     beside = script("beside_table1")
-    own = {cell.row: cell.jobs for cell in cells("table1", MINI, 2)}
+    own = {cell.row: cell.jobs for cell in table_cells("table1", MINI, 2)}
     assert beside.row("PCL", {"epochs": 300}, 2).jobs == own["PCL"]  # those of Table 1 are trained once
     assert beside.row("Baseline", {"epochs": 1200}, 2).jobs == own["Baseline, 4x epochs"]
     for row, epochs, ends in (("Baseline", 300, (41.0, 42.0)), ("PCL", 75, (40.0, 40.5))):
@@ -98,9 +96,9 @@ def test_peers_and_epochs_are_compared_at_the_same_computation(tmp_path: Path) -
 
 def test_trials_in_the_documents_are_those_of_the_results() -> None:
     beside = script("beside_table1")
-    found = [told for file in DOCUMENTS for told in TRIAL.findall(file.read_text())]
-    assert found
-    for name, text in found:
+    trials = [trial for file in DOCUMENTS for trial in TRIAL.findall(file.read_text())]
+    assert trials
+    for name, text in trials:
         assert text.strip() == beside.table(beside.TRIALS[name], ROOT / "results" / "mini", 1).strip()
 
 

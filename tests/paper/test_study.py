@@ -11,8 +11,8 @@ import pytest
 
 from coterie.cli.main import main
 from coterie.errors import InputError
-from coterie.experiments.job import cost
 from coterie.paper import study
+from coterie.paper.cells import table_cells
 from coterie.paper.reproduce import Reproduction, default_out, planned_seeds
 from coterie.paper.study import CIFAR_STUDY, FASHION_STUDY, RICH_STUDY, STUDIES, Study
 from tests.helpers.common import refused
@@ -59,8 +59,8 @@ def test_the_regimes_are_those_of_the_plan() -> None:
 def test_every_row_trains_what_its_name_says() -> None:
     def rows(protocol: Study) -> dict[str, tuple[object, ...]]:
         (setting,) = protocol.settings["study"]
-        told = {}
-        for cell in study.cells("study", protocol, 1):
+        trained = {}
+        for cell in table_cells("study", protocol, 1):
             options = dict(cell.jobs[0].options)
             lengths = (options["epochs"] / setting.options["epochs"], len(cell.jobs[0].evaluated))
             extra = options.keys() - setting.options.keys() - {"method"}
@@ -70,8 +70,8 @@ def test_every_row_trains_what_its_name_says() -> None:
                 "epochs",
                 "evaluate_every",
             }
-            told[cell.row] = (options["method"], *lengths, extra)
-        return told
+            trained[cell.row] = (options["method"], *lengths, extra)
+        return trained
 
     mixed = {"mix", "mix.probability"}
     cifar = {
@@ -93,7 +93,7 @@ def test_every_row_trains_what_its_name_says() -> None:
     assert rows(FASHION_STUDY) == {name: cifar[name] for name in fashion}
     assert rows(RICH_STUDY) == {name: cifar[name] for name in ("alone", "alone, 4x epochs", "KDCL", "PCL")}
     for protocol in (CIFAR_STUDY, FASHION_STUDY):
-        assert protocol.mixing.keys() == {row.name for row in protocol.rows["study"] if row.mixed}
+        assert study.MIXING[protocol.name].keys() == {row.name for row in protocol.rows["study"] if row.mixed}
 
 
 def test_the_primary_comparisons_are_the_six_of_the_plan() -> None:
@@ -111,13 +111,15 @@ def test_the_primary_comparisons_are_the_six_of_the_plan() -> None:
 
 
 def test_equal_cost_is_equal_computation() -> None:
-    cost_of = {cell.row: cost(cell.jobs[0]) * cell.jobs[0].epochs for cell in study.cells("study", CIFAR_STUDY, 1)}
+    cost_of = {
+        cell.row: cell.jobs[0].step_cost() * cell.jobs[0].epochs for cell in table_cells("study", CIFAR_STUDY, 1)
+    }
     assert cost_of["PCL"] == cost_of["alone, 4x epochs"] == 4 * cost_of["alone"]
     assert cost_of["PCL + CutMix"] == cost_of["CutMix, 4x epochs"]
 
 
 def test_each_row_of_the_split_changes_one_thing_of_its_reference() -> None:
-    cells = {cell.row: cell for cell in study.cells("split", CIFAR_STUDY, 5)}
+    cells = {cell.row: cell for cell in table_cells("split", CIFAR_STUDY, 5)}
     rows = {row.name: row for row in CIFAR_STUDY.rows["split"]}
 
     def changes(row: str) -> set[str]:
@@ -137,7 +139,7 @@ def test_each_row_of_the_split_changes_one_thing_of_its_reference() -> None:
         "KDCL": {"method.teacher"},
     }
     assert cells["alone + EMA"].predictor == "mean1" and len(cells["PCL"].jobs) == 5
-    own = {cell.row: cell.jobs[0].name for cell in study.cells("study", CIFAR_STUDY, 1)}
+    own = {cell.row: cell.jobs[0].name for cell in table_cells("study", CIFAR_STUDY, 1)}
     assert all(cells[row].jobs[0].name == own[row] for row in ("alone", "KDCL", "PCL"))  # trained once
     assert default_out("split", CIFAR_STUDY) == default_out("study", CIFAR_STUDY) == Path("results/study/cifar")
 
@@ -153,9 +155,9 @@ def test_options_that_exist_today_are_recipes(tmp_path: Path) -> None:
 
 
 def test_runs_are_trained_seed_by_seed_primary_rows_first(tmp_path: Path) -> None:
-    made = Reproduction("study", toy_study(), tmp_path, 8)
-    rows = {job.name: cell.row for cell in made.cells for job in cell.jobs}
-    order = [(rows[job.name], job.seed) for job in made.jobs()]
+    reproduction = Reproduction("study", toy_study(), tmp_path, 8)
+    rows = {job.name: cell.row for cell in reproduction.cells for job in cell.jobs}
+    order = [(rows[job.name], job.seed) for job in reproduction.jobs()]
     primary = ["alone", "alone, 4x epochs", "CutMix", "CutMix, 4x epochs", "KDCL", "PCL"]
     primary += ["KDCL + CutMix", "PCL + CutMix"]
     others = ["CutMix, 2x epochs", "ONE", "DML", "ONE + CutMix"]
@@ -166,8 +168,8 @@ def test_runs_are_trained_seed_by_seed_primary_rows_first(tmp_path: Path) -> Non
 
 
 def test_a_selection_keeps_the_order(tmp_path: Path) -> None:
-    made = Reproduction("study", toy_study(), tmp_path, 2, only="DML;PCL;alone")
-    assert [(job.options["method"], job.seed) for job in made.jobs()] == [
+    reproduction = Reproduction("study", toy_study(), tmp_path, 2, only="DML;PCL;alone")
+    assert [(job.options["method"], job.seed) for job in reproduction.jobs()] == [
         *(("Baseline", 0), ("PCL", 0), ("Baseline", 1), ("PCL", 1)),
         *(("DML", 0), ("DML", 1)),
     ]
@@ -177,15 +179,15 @@ def test_a_selection_keeps_the_order(tmp_path: Path) -> None:
 
 
 def test_screening_tries_each_probability_on_unused_training_images(tmp_path: Path) -> None:
-    made = Reproduction("screening", CIFAR_STUDY, tmp_path, 2)
-    jobs = made.jobs()
+    reproduction = Reproduction("screening", CIFAR_STUDY, tmp_path, 2)
+    jobs = reproduction.jobs()
     assert len(jobs) == 6 * 3 * 2 and {job.seed for job in jobs} == {100, 101}
     assert all(job.options["data.val_limit"] == 1000 and job.options["mix"] == "CutMix" for job in jobs)
     tried: dict[str, set[object]] = {}
-    for cell in made.cells:
+    for cell in reproduction.cells:
         tried.setdefault(cell.row, set()).add(cell.jobs[0].options["mix.probability"])
     assert tried == {row: {0.25, 0.5, 1.0} for row in MIXED}
-    lengths = {cell.row: cell.jobs[0].epochs for cell in made.cells}
+    lengths = {cell.row: cell.jobs[0].epochs for cell in reproduction.cells}
     assert (lengths["CutMix"], lengths["CutMix, 2x epochs"], lengths["CutMix, 4x epochs"]) == (150, 300, 600)
     assert {job.seed for job in Reproduction("study", CIFAR_STUDY, tmp_path, 8).jobs()}.isdisjoint({100, 101})
     assert default_out("screening", CIFAR_STUDY) != default_out("study", CIFAR_STUDY)
@@ -199,8 +201,8 @@ def test_screening_takes_the_lowest_mean_error(
         "PCL + CutMix": {0.25: (35.1, 35.3), 0.5: (35.3, 35.1), 1.0: (36.0, 37.0)},  # a tie: the lower
         "ONE + CutMix": {0.25: (30.0, 30.0), 0.5: (31.0, 31.0), 1.0: (29.0,)},  # one run is missing
     }
-    for cell in study.cells("screening", toy, 2):
-        each = errors.get(cell.row, {}).get(study.probability_of(cell) or 0, ())
+    for cell in table_cells("screening", toy, 2):
+        each = errors.get(cell.row, {}).get(cell.probability or 0, ())
         for seed, error in zip((100, 101), each, strict=False):
             write_study_run(tmp_path / "x", cell, seed, error)
     (tmp_path / "x" / "protocol.json").write_text('{"protocol": "toy"}')
@@ -218,19 +220,19 @@ def test_rows_that_are_not_screened_are_refused_before_any_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(STUDIES, "toy", toy_study(mixing=None))
-    told = refused("reproduce", "study", "--protocol", "toy", "--out", tmp_path / "x")
-    assert "for CutMix; CutMix, 2x epochs; " in told and "coterie reproduce screening --protocol toy" in told
+    message = refused("reproduce", "study", "--protocol", "toy", "--out", tmp_path / "x")
+    assert "for CutMix; CutMix, 2x epochs; " in message and "coterie reproduce screening --protocol toy" in message
     one = refused("reproduce", "study", "--protocol", "toy", "--out", tmp_path / "x", "--only", "PCL + CutMix")
     assert "not chosen yet for PCL + CutMix: run" in one
     assert not (tmp_path / "x").exists()
     text = shown(capsys, "study", "--out", tmp_path / "x")
     assert text.count("not screened yet") == 6 and "PCL + CutMix: not screened yet" in text
     chosen = Reproduction("study", toy_study(mixing=None), tmp_path / "x", 1, only="alone;KDCL")
-    study.require_screened(toy_study(mixing=None), chosen.cells)  # these need no screening
+    chosen.check_screened()  # these need no screening
 
 
 def test_the_choice_becomes_the_rows_option() -> None:
-    for cell in study.cells("study", toy_study(0.25), 1):
+    for cell in table_cells("study", toy_study(0.25), 1):
         assert cell.jobs[0].options.get("mix.probability") == (0.25 if cell.row in MIXED else None)
 
 
@@ -258,7 +260,7 @@ def test_bad_input_gets_one_sentence(arguments: list[str], words: str, tmp_path:
 
 def test_unknown_seeds_are_the_plans_own_words() -> None:
     with pytest.raises(InputError, match="the plan of split by cifar has 5 seeds"):
-        study.cells("split", CIFAR_STUDY, 6)
+        table_cells("split", CIFAR_STUDY, 6)
 
 
 def test_the_study_is_trained_by_the_same_runner(

@@ -11,9 +11,10 @@ import pytest
 from scipy import stats
 
 from coterie.paper import study
-from coterie.paper.render import END
+from coterie.paper.cells import table_cells
+from coterie.paper.document import END
 from coterie.paper.reproduce import Reproduction
-from coterie.paper.sections import of_the_study
+from coterie.paper.sections import study_section
 from coterie.paper.study import PRIMARY, Study
 from coterie.report import page
 from coterie.report.table import to_latex
@@ -61,19 +62,19 @@ def test_the_tables_numbers_are_those_of_the_runs(
 
 
 def test_a_win_can_be_the_references(toy: Study, tmp_path: Path) -> None:
-    cells = {cell.row: cell for cell in study.cells("study", toy, 8)}
+    cells = {cell.row: cell for cell in table_cells("study", toy, 8)}
     for seed in range(8):
         write_study_run(tmp_path / "x", cells["alone"], seed, 30.0 + seed)
         write_study_run(tmp_path / "x", cells["PCL"], seed, 31.0 + 1.1 * seed)
     (tmp_path / "x" / "protocol.json").write_text('{"protocol": "toy"}')
-    entry = Reproduction("study", toy, tmp_path / "x", 8).study_tables().plain["primary"][0]
+    entry = Reproduction("study", toy, tmp_path / "x", 8).tables().plain["primary"][0]
     assert entry["adjusted"] == pytest.approx(6 * 2 / 256) and entry["verdict"] == "alone wins"
 
 
 def test_there_is_no_verdict_before_the_last_seed(
     toy: Study, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    last = next(cell for cell in study.cells("study", toy, 8) if cell.row == "PCL").jobs[7]
+    last = next(cell for cell in table_cells("study", toy, 8) if cell.row == "PCL").jobs[7]
     (out / last.name / "metrics.jsonl").unlink()
     text = shown(capsys, "study", "--out", out)
     assert text.count("open: 7 of 8 seeds") == 3 and "PCL wins" not in text
@@ -84,9 +85,9 @@ def test_there_is_no_verdict_before_the_last_seed(
 
 def test_seeds_beyond_the_plan_are_refused_and_not_counted(toy: Study, out: Path) -> None:
     assert "has 8 seeds" in refused("reproduce", "study", "--protocol", "toy", "--out", out, "--seeds", 9)
-    job = next(cell for cell in study.cells("study", toy, 8) if cell.row == "alone").jobs[0]
+    job = next(cell for cell in table_cells("study", toy, 8) if cell.row == "alone").jobs[0]
     (out / job.name).rename(out / job.name.replace("-s0", "-s8"))
-    tables = Reproduction("study", toy, out, 8).study_tables()
+    tables = Reproduction("study", toy, out, 8).tables()
     assert tables.plain["rows"][0]["error"]["count"] == 7
 
 
@@ -178,9 +179,9 @@ def test_the_split_is_drawn_from_what_there_is(
 
 
 def test_the_report_has_the_same_tables(toy: Study, out: Path, tmp_path: Path) -> None:
-    assert of_the_study([tmp_path / "none"], {"toy": toy}) == []
-    (section,) = of_the_study([tmp_path], {"toy": toy})
-    expected = Reproduction("study", toy, out, 8).study_tables().tables
+    assert study_section([tmp_path / "none"], {"toy": toy}) == []
+    (section,) = study_section([tmp_path], {"toy": toy})
+    expected = Reproduction("study", toy, out, 8).tables().tables
     assert section.tables[:2] == expected
     assert [table.title.partition(":")[0] for table in section.tables] == ["Study", "Primary comparisons", "Split"]
     page.write_report([out], tmp_path / "page.html", paper=[section])

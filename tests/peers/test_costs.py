@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from coterie import PeerNet, models
 from coterie.bench import subjects
 from coterie.cli.choosing import training_costs
-from coterie.experiments.job import Job, cost
+from coterie.experiments.job import Job
 from coterie.methods import Method, available
 from coterie.peers.cost import macs, plain_training_macs, training_macs
 from coterie.peers.cuts import Cut
@@ -101,8 +101,8 @@ def test_a_teachers_forward_pass_is_part_of_the_step() -> None:
     kd, plain = (build(name, **options) for name, options in (("KD", {"teacher": teacher}), ("Baseline", {})))
     extra = training_macs(kd, SHAPE, 1, CLASSES) - training_macs(plain, SHAPE, 1, CLASSES)
     assert extra == macs(teacher, SHAPE) > PLAIN
-    cost = available()["KD"].step_cost(1, 1.0, teacher_size=extra / PLAIN)
-    assert cost == pytest.approx(1 + extra / (3 * PLAIN))
+    said = available()["KD"].step_cost(1, 1.0, teacher_size=extra / PLAIN)
+    assert said == pytest.approx(1 + extra / (3 * PLAIN))
 
 
 def test_what_is_recomputed_is_counted_again() -> None:
@@ -170,14 +170,14 @@ def test_bench_cuts_and_jobs_say_what_the_method_says(monkeypatch: pytest.Monkey
         expected = methods[name].step_cost(4, 1 / 3, options)
         assert subjects.stated_cost(row, third, 4) == pytest.approx(expected)
         flags = {f"method.{key}": value for key, value in options.items()}
-        assert cost(Job({"method": name, "peers": 4, **flags}, 0)) == pytest.approx(expected)
+        assert Job({"method": name, "peers": 4, **flags}, 0).step_cost() == pytest.approx(expected)
     for cls in methods.values():
         monkeypatch.setattr(cls, "step_cost", classmethod(lambda cls, *_: 7.0))
     assert set(training_costs(0.5, 3).values()) == {7.0}
     assert {subjects.stated_cost(row, third, 3) for row in subjects.SUBJECTS} == {7.0}
-    assert {cost(Job({"method": name}, 0)) for name in methods} == {7.0}
+    assert {Job({"method": name}, 0).step_cost() for name in methods} == {7.0}
 
 
 def test_without_a_cut_each_peer_does_all_the_work() -> None:
     whole = Job({"method": "ONE", "peers": 3, "cut": "none"}, 0)
-    assert cost(whole) == 3 and whole.share == 1
+    assert whole.step_cost() == 3 and whole.share == 1

@@ -14,9 +14,9 @@ from .reference import measure_reference, reference_tables
 from .steps import measure_steps, step_tables
 from .subjects import FULL, QUICK, BenchSize
 
-Section = dict[str, Any]
+BenchSection = dict[str, Any]
 
-SECTIONS: dict[str, tuple[Callable[[BenchSize], Section], Callable[[Section], list[Table]]]] = {
+SECTIONS: dict[str, tuple[Callable[[BenchSize], BenchSection], Callable[[BenchSection], list[Table]]]] = {
     "steps": (measure_steps, step_tables),
     "reference": (measure_reference, reference_tables),
 }

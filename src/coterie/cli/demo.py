@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from ..config.options import from_options
 from ..errors import InputError
+from ..metrics.seeds import Spread
 from ..peers.cost import parameters
 from ..report import page
+from ..report.table import Table, number, print_table, text
 from ..runs.directory import RunDirectory
 from ..training.loop import train
 
@@ -22,7 +23,7 @@ from ..training.loop import train
 # peers' losses move the trunk: without a warm-up the first steps are so long that a run of PCL now and then never
 # recovers. Of steps and cosine, and three learning rates, this was the best for the network alone.
 # benchmarks/demo_gain.py measures the comparison on many further seeds, and says how this was chosen.
-COMMON: dict[str, Any] = {
+DEMO_OPTIONS: dict[str, Any] = {
     "model": "resnet8",
     "data": "digits",
     "epochs": 40,
@@ -32,45 +33,44 @@ COMMON: dict[str, Any] = {
     "warmup": 0.1,
     "ema_horizon": 0.05,
 }
-METHODS: dict[str, dict[str, Any]] = {
+DEMO_METHODS: dict[str, dict[str, Any]] = {
     "baseline": {"method": "Baseline", "ema": True},
     "pcl": {"method": "PCL"},
 }
-# Row of the table: which runs, which predictor of theirs.
-ROWS = {
+DEMO_ROWS = {
     "the network alone": ("baseline", "peer1"),
     "  averaged weights": ("baseline", "mean1"),
     "with peers (PCL)": ("pcl", "mean1"),
     "  raw peer": ("pcl", "peer1"),
     "  all peers (PCL-E)": ("pcl", "ensemble"),
 }
+"""For each row of the table: which runs, and which predictor of theirs."""
 
 
-def run(out: Path, seeds: int) -> None:
+def run_demo(out: Path, seeds: int) -> None:
     """Train both, show the table, write the page and the student."""
     if seeds < 1:
         raise InputError(f"--seeds must be at least 1, not {seeds}.")
-    console, data = Console(), from_options(COMMON).data
+    console, data = Console(), from_options(DEMO_OPTIONS).data
     data.load()
     console.print(
-        f"Training {COMMON['model']} on {data.train_size} handwritten digits, {seeds} times alone and {seeds} "
-        "times with two peers beside it.\n",
+        f"Training {DEMO_OPTIONS['model']} on {data.train_size} handwritten digits, {seeds} times alone and "
+        f"{seeds} times with two peers beside it.\n",
         highlight=False,
     )
-    runs: dict[str, list[Path]] = {name: [] for name in METHODS}
+    runs: dict[str, list[Path]] = {name: [] for name in DEMO_METHODS}
     sizes: dict[tuple[str, str], int] = {}
     for seed in range(seeds):
-        for name, options in METHODS.items():
+        for name, options in DEMO_METHODS.items():
             runs[name].append(out / f"{name}-{seed}")
             method = train(
-                from_options({**COMMON, **options, "seed": seed}), runs[name][-1], f"{name}, seed {seed}"
+                from_options({**DEMO_OPTIONS, **options, "seed": seed}), runs[name][-1], f"{name}, seed {seed}"
             )
             sizes |= {(name, p): parameters(network) for p, network in method.predictors().items()}
     shutil.copyfile(RunDirectory(runs["pcl"][0]).student, out / "student.safetensors")
-    page.write_report(
-        [path for paths in runs.values() for path in paths], out / "report.html", "Coterie demo: digits"
-    )
-    console.print(_table(runs, sizes))
+    everything = [path for paths in runs.values() for path in paths]
+    page.write_report(everything, out / "report.html", "Coterie demo: digits")
+    print_table(_table(runs, sizes), console)
     alone, peers = (
         _errors(runs[name], predictor) for name, predictor in (("baseline", "peer1"), ("pcl", "mean1"))
     )
@@ -102,13 +102,19 @@ def _cost(runs: list[Path]) -> float:
 
 
 def _table(runs: dict[str, list[Path]], sizes: dict[tuple[str, str], int]) -> Table:
-    table = Table(title="Test error after the last epoch")
-    for column in ("", "error %", "± std", "parameters deployed", "training"):
-        table.add_column(column, justify="right" if column else "left")
-    for title, (name, predictor) in ROWS.items():
-        errors = _errors(runs[name], predictor)
-        spread = f"{stdev(errors):.2f}" if len(errors) > 1 else "-"
-        ratio = f"{_cost(runs[name]) / _cost(runs['baseline']):.1f} x"
-        bold = "bold" if predictor == "mean1" and name == "pcl" else None
-        table.add_row(title, f"{mean(errors):.2f}", spread, f"{sizes[name, predictor]:,}", ratio, style=bold)
-    return table
+    rows = []
+    for title, (name, predictor) in DEMO_ROWS.items():
+        errors = Spread.of(_errors(runs[name], predictor))
+        ratio = _cost(runs[name]) / _cost(runs["baseline"])
+        strong = (name, predictor) == ("pcl", "mean1")
+        rows.append(
+            [
+                text(title, strong),
+                number(errors.mean, "{:.2f}", strong),
+                number(errors.std, "{:.2f}", strong),
+                number(sizes[name, predictor], strong=strong),
+                number(ratio, "{:.1f} x", strong),
+            ]
+        )
+    columns = ["", "error %", "± std", "parameters deployed", "training"]
+    return Table("Test error after the last epoch", columns, rows)

@@ -48,25 +48,23 @@ def reproduce(
         format: a table for the terminal, Markdown or JSON.
         into: write the Markdown table to its place in this document instead.
     """
-    from ..paper.reproduce import reproduce as run
+    from ..paper.dry_run import list_runs
+    from ..paper.reproduce import Reproduction
 
-    failed = run(
-        what=what,
-        protocol=protocol,
-        only=only,
-        seeds=seeds,
-        out=out,
-        data_root=data_root,
-        against=against,
-        launcher=launcher,
-        processes=processes,
-        threads=threads,
-        part=shard,
-        dry_run=dry_run,
-        render_only=show,
-        form=format,
-        into=into,
-    )
+    if threads < 1 or (processes is not None and processes < 1):
+        raise InputError("--processes and --threads must be at least 1.")
+    directory = Path(out) if out else None
+    reproduction = Reproduction(what, protocol, directory, seeds, only, data_root, against)
+    jobs = reproduction.jobs(shard)
+    if not show:
+        reproduction.check_screened()
+    if into:
+        reproduction.check_document(Path(into))
+    if dry_run:
+        list_runs(reproduction, jobs, processes, threads)
+        return
+    failed = {} if show else reproduction.train(jobs, launcher, processes, threads)
+    reproduction.present(format, into)
     if failed:
         reasons = "; ".join(f"{name} failed: {reason}" for name, reason in failed.items())
         raise Failure(f"{reasons}; the same command tries again.")
@@ -103,9 +101,9 @@ def report(
     if text:
         as_text.print_report(page.compose(paths, paper))
     elif format is not None and output is None:
-        print(as_text.paper_tables(page.compose(paths, paper), format), end="")
+        print(as_text.publication_tables(page.compose(paths, paper), format), end="")
     elif format is not None:
-        page.save_text(file, as_text.paper_tables(page.compose(paths, paper), format))
+        page.save_text(file, as_text.publication_tables(page.compose(paths, paper), format))
     else:
         page.write_report(paths, file, paper=paper)
         print(f"{file}: open it in a browser; it needs nothing else.")

@@ -21,9 +21,9 @@ def demo(out: str = "coterie-demo", seeds: int = 3) -> None:
         out: the directory to write to.
         seeds: how many times each of the two is trained.
     """
-    from . import demo as story
+    from .demo import run_demo
 
-    story.run(Path(out), seeds)
+    run_demo(Path(out), seeds)
 
 
 def train(arguments: list[str]) -> None:

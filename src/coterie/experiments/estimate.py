@@ -1,4 +1,4 @@
-"""How long runs will take here: a few real steps of each plain network, times what a method costs."""
+"""Estimate how long runs will take here: a few real steps of each plain network, times what a method costs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..config.recipe import Recipe
 from ..peers.layout import channels_last
 from ..training.precision import Precision
 from ..training.step import Step
-from .job import Job, cost
+from .job import Job
 
 STEPS = 3
 
@@ -27,14 +27,14 @@ class Speed:
     steps: int
 
 
-def plain(job: Job) -> Job:
-    """The plain network of a job, whose speed is measured."""
+def plain_network(job: Job) -> Job:
+    """Return the job of the plain network, whose speed is measured."""
     own = {"peers", "cut"}  # of those that have branches
     options = {k: value for k, value in job.options.items() if k not in own and not k.startswith("method.")}
     return Job({**options, "method": "Baseline", "epochs": 1, "ema": False}, seed=0)
 
 
-def measure(recipe: Recipe, threads: int) -> Speed:
+def measure_speed(recipe: Recipe, threads: int) -> Speed:
     """Train and evaluate a little, with as many threads as a run will have."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -67,9 +67,9 @@ def _measure(recipe: Recipe) -> Speed:
     return Speed(per_step, per_image * data.test_size, recipe.steps_per_epoch)
 
 
-def seconds(job: Job, epochs: int, speed: Speed, teacher: Speed | None) -> float:
-    """Of the last so many epochs of a job, its evaluations included."""
-    step = speed.step * cost(job, teacher.step / speed.step if teacher else 1.0)
+def estimate_seconds(job: Job, epochs: int, speed: Speed, teacher: Speed | None) -> float:
+    """Estimate the last so many epochs of a job, its evaluations included."""
+    step = speed.step * job.step_cost(teacher.step / speed.step if teacher else 1.0)
     ema = bool(job.options.get("ema"))
     test = speed.test * job.method.evaluation_cost(job.peers, job.share, job.method_options, ema)
     evaluations = sum(epoch >= job.epochs - epochs for epoch in job.evaluated)
@@ -77,12 +77,12 @@ def seconds(job: Job, epochs: int, speed: Speed, teacher: Speed | None) -> float
 
 
 def wall_clock(times: Sequence[float], slots: int) -> float:
-    """At best, with so many runs at once."""
+    """Return the least time that so many runs at once can take."""
     return max([sum(times) / slots, *times], default=0.0)
 
 
-def clock(value: float) -> str:
-    """Seconds as people say them."""
+def format_duration(value: float) -> str:
+    """Write seconds in the unit that suits them."""
     if value < 90:
         return f"{value:.0f} s"
     if value < 5400:

@@ -26,8 +26,8 @@ class Job:
     @cached_property
     def name(self) -> str:
         """The run's directory. Where the data lies is no part of it: that may change."""
-        told = {**self.options, "teacher": self.needs.name if self.needs else None}
-        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:8]
+        options = {**self.options, "teacher": self.needs.name if self.needs else None}
+        digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:8]
         return f"{self.options['method']}-{self.options['model']}-{self.options['data']}-{digest}-s{self.seed}"
 
     @property
@@ -61,37 +61,34 @@ class Job:
 
     def flags(self, data_root: str = "") -> list[str]:
         """The options as `coterie train` takes them; a class comes before its own options."""
-        told = {**self.options, "seed": self.seed}
+        options = {**self.options, "seed": self.seed}
         if self.needs is not None:
-            told["method.teacher"] = self.needs.name
+            options["method.teacher"] = self.needs.name
         if data_root:
-            told["data.root"] = data_root
-        return [
-            part for key in sorted(told, key=lambda key: "." in key) for part in (f"--{key}", _text(told[key]))
-        ]
+            options["data.root"] = data_root
+        flags = []
+        for key in sorted(options, key=lambda key: "." in key):
+            value = options[key]
+            flags += [f"--{key}", value if isinstance(value, str) else json.dumps(value)]
+        return flags
 
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    def step_cost(self, teacher_size: float = 1.0) -> float:
+        """Return a step's cost in plain steps; `teacher_size` is a teacher's work in that of the network."""
+        return self.method.step_cost(self.peers, self.share, self.method_options, teacher_size)
 
 
 def distinct(jobs: Iterable[Job]) -> list[Job]:
-    """Each run once, its teacher before it."""
-    found: dict[str, Job] = {}
+    """Return each run once, its teacher before it."""
+    by_name: dict[str, Job] = {}
     for job in jobs:
         if job.needs is not None:
-            found.setdefault(job.needs.name, job.needs)
-        found.setdefault(job.name, job)
-    return list(found.values())
+            by_name.setdefault(job.needs.name, job.needs)
+        by_name.setdefault(job.name, job)
+    return list(by_name.values())
 
 
 def shard(jobs: list[Job], part: int, parts: int) -> list[Job]:
-    """Every `parts`-th of the jobs from number `part` (1, 2, ...) on; a run stays with its teacher."""
+    """Return every `parts`-th of the jobs from number `part` (1, 2, ...) on; a run stays with its teacher."""
     families = list(dict.fromkeys((job.needs or job).name for job in jobs))
     mine = set(families[part - 1 :: parts])
     return [job for job in jobs if (job.needs or job).name in mine]
-
-
-def cost(job: Job, teacher_size: float = 1.0) -> float:
-    """A step in steps of the plain network, a teacher's work given in that of the network."""
-    return job.method.step_cost(job.peers, job.share, job.method_options, teacher_size)

@@ -1,15 +1,17 @@
-"""One job becomes a run: by a `coterie train` process that goes on where an earlier one stopped."""
+"""Launch runs on this machine: a `coterie train` process for each, which goes on where an earlier one stopped."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import queue
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -18,7 +20,7 @@ from ..errors import InputError
 from ..runs.checkpoints import Checkpoints
 from ..runs.reader import ASIDE
 from .job import Job
-from .state import failure_file, log_file, state
+from .run_state import failure_file, log_file, run_state
 
 STOPPED = 75
 """Exit code of `coterie train`: a signal stopped it, and it was saved."""
@@ -28,7 +30,57 @@ class Interrupted(Exception):
     """The runner was asked to stop."""
 
 
-def execute(
+class LocalLauncher:
+    """Processes on this machine: one per GPU, or so many on its cores.
+
+    Args:
+        out: the directory of runs.
+        root: where the data lies, as seen from `out`, by data set.
+        processes: how many runs at once; by default one per GPU, without GPUs one per core.
+        threads: CPU threads of each.
+    """
+
+    def __init__(self, out: Path, root: Mapping[str, str], processes: int | None, threads: int) -> None:
+        self.out, self.root, self.stopping = out, root, Event()
+        environments = process_environments(threads, processes)
+        self.slots = len(environments)
+        self._free: queue.SimpleQueue[dict[str, str]] = queue.SimpleQueue()
+        for environment in environments:
+            self._free.put(environment)
+        self._pool = ThreadPoolExecutor(self.slots)
+
+    def submit(self, job: Job, weights: bool) -> Future[str | None]:
+        return self._pool.submit(self._execute, job, weights)
+
+    def _execute(self, job: Job, weights: bool) -> str | None:
+        environment = self._free.get()
+        try:
+            return execute_job(
+                self.out, job, weights, self.root[str(job.options["data"])], environment, self.stopping
+            )
+        finally:
+            self._free.put(environment)
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self._pool.shutdown(cancel_futures=True)
+
+
+def process_environments(threads: int, processes: int | None) -> list[dict[str, str]]:
+    """Return the variables that give each of so many processes its GPU, in turn, and its threads."""
+    import torch
+
+    from ..data.streaming import cores
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = visible.split(",") if visible else [str(i) for i in range(torch.cuda.device_count())]
+    gpus = gpus if torch.cuda.is_available() else []
+    count = processes or len(gpus) or max(1, cores() // threads)
+    base = {"OMP_NUM_THREADS": str(threads)}
+    return [base | ({"CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]} if gpus else {}) for i in range(count)]
+
+
+def execute_job(
     out: Path,
     job: Job,
     weights: bool,
@@ -44,15 +96,15 @@ def execute(
     """
     stop = stop or Event()
     with _claimed(out, job, stop) as claim:
-        found = state(out, job, weights)
-        if found.kind == "done":
+        state = run_state(out, job, weights)
+        if state.kind == "done":
             return None
-        damage = found.note if found.kind == "damaged" else _unreadable(out / job.name, found.kind)
+        damage = state.note if state.kind == "damaged" else _unreadable(out / job.name, state.kind)
         if damage:
             _aside(out, job, damage)
         failure_file(out, job).unlink(missing_ok=True)
         code = _train(out, job, root, environment, claim, stop)
-        if state(out, job).kind == "done":
+        if run_state(out, job).kind == "done":
             return None
         reason = f"killed by signal {-code}" if code < 0 else _last_line(out, job) or f"exit code {code}"
         if code not in (STOPPED, 128 + signal.SIGINT):
@@ -108,7 +160,7 @@ def _train(out: Path, job: Job, root: str, environment: Mapping[str, str], claim
 
 
 def _unreadable(path: Path, kind: str) -> str:
-    """Why `coterie train` could not go on with a partial run, or nothing."""
+    """Return why `coterie train` could not go on with a partial run, or nothing."""
     if kind != "partial":
         return ""
     try:
@@ -122,10 +174,10 @@ def _unreadable(path: Path, kind: str) -> str:
 
 def _aside(out: Path, job: Job, reason: str) -> None:
     """Move a run's directory out of the way, to a new name beside `out`."""
-    beside = out.resolve().with_name(out.resolve().name + ASIDE)
-    beside.mkdir(exist_ok=True)
+    aside = out.resolve().with_name(out.resolve().name + ASIDE)
+    aside.mkdir(exist_ok=True)
     number = 1
-    while (target := beside / f"{job.name}-{number}").exists():
+    while (target := aside / f"{job.name}-{number}").exists():
         number += 1
     shutil.move(out / job.name, target)  # also where `out` is a file system of its own
     print(f"{job.name} cannot be continued ({reason}): moved to {target}, done anew.", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster: each declares its CPUs and GPU; one that is lost with its node starts again elsewhere."""
+"""Launch runs on a Ray cluster: each reserves its CPUs and GPU; one lost with its node starts again elsewhere."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from ..errors import InputError, reason
 from .job import Job
-from .launch_local import execute
+from .launch_local import execute_job
 
 STOPPING = 60
 """Seconds that runs are given to save and stop."""
 
 
-class OnRay:
+class RayLauncher:
     """A Ray cluster that sees `out` under the same path on every node, or this machine if there is no cluster.
 
     `RAY_ADDRESS` names the cluster, as for every program that uses Ray.
@@ -42,7 +42,7 @@ class OnRay:
         gpus = 1 if ray.cluster_resources().get("GPU") else 0
         variables = {"OMP_NUM_THREADS": str(threads)}
         # A lost task is executed again; what it had trained is in its checkpoint.
-        task = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=-1)(execute)
+        task = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=-1)(execute_job)
         self._ray, self._task, self._variables = ray, task, variables
         self._tasks: list[Any] = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Number(NamedTuple):
+class PaperNumber(NamedTuple):
     """What the paper says: a mean, and a standard deviation where it gives one."""
 
     mean: float
@@ -15,21 +15,21 @@ class Number(NamedTuple):
         return f"about {self.mean:g}" if self.std is None else f"{self.mean:.2f} ± {self.std:.2f}"
 
 
-Where = tuple[str, str]
+PaperSetting = tuple[str, str]
 """Data set and network, as the paper names them."""
 
 
-def _table1(text: str) -> dict[Where, dict[str, Number]]:
-    header, *lines = text.strip().splitlines()
-    found = {}
+def _parse(table: str) -> dict[PaperSetting, dict[str, PaperNumber]]:
+    header, *lines = table.strip().splitlines()
+    numbers = {}
     for line in lines:
-        data, network, *cells = line.split()
-        numbers = [Number(*map(float, cell.split("±"))) for cell in cells]
-        found[data, network] = dict(zip(header.split(), numbers, strict=True))
-    return found
+        data, network, *columns = line.split()
+        values = [PaperNumber(*map(float, column.split("±"))) for column in columns]
+        numbers[data, network] = dict(zip(header.split(), values, strict=True))
+    return numbers
 
 
-TABLE1 = _table1("""
+TABLE1 = _parse("""
                          DML        CL         ONE        FFL-S      OKDDip     KDCL       Baseline   PCL
 CIFAR-10 ResNet32        6.06±0.07  5.98±0.28  5.80±0.12  5.99±0.11  5.83±0.15  5.99±0.08  6.74±0.15  5.67±0.12
 CIFAR-10 ResNet110       5.47±0.25  4.81±0.11  4.84±0.30  5.28±0.06  4.86±0.10  4.89±0.16  5.31±0.10  4.47±0.16
@@ -48,31 +48,22 @@ ImageNet ResNet18        30.18±0.08 29.96±0.05 29.82±0.13 31.15±0.07 30.07±
 
 TABLE2 = {
     ("CIFAR-100", "ResNet110"): {
-        "Backbone": Number(23.79, 0.57),
-        "+ L_ce^p": Number(23.56, 0.50),
-        "+ L_ce^t": Number(23.48, 0.99),
-        "+ L_pe": Number(21.19, 0.62),
-        "+ L_pm (full)": Number(20.02, 0.55),
-        "P.E. + mutual distillation": Number(21.09, 0.18),
-        "P.E. + traditional mean model": Number(21.36, 0.73),
-        "logit sum + P.M.": Number(20.43, 0.71),
+        "Backbone": PaperNumber(23.79, 0.57),
+        "+ L_ce^p": PaperNumber(23.56, 0.50),
+        "+ L_ce^t": PaperNumber(23.48, 0.99),
+        "+ L_pe": PaperNumber(21.19, 0.62),
+        "+ L_pm (full)": PaperNumber(20.02, 0.55),
+        "P.E. + mutual distillation": PaperNumber(21.09, 0.18),
+        "P.E. + traditional mean model": PaperNumber(21.36, 0.73),
+        "logit sum + P.M.": PaperNumber(20.43, 0.71),
     }
 }
 
-TABLE3 = {
-    ("CIFAR-10", "ResNet110"): {
-        "ONE-E": Number(4.75, 0.27),
-        "FFL": Number(4.99, 0.07),
-        "OKDDip-E": Number(4.79, 0.12),
-        "PCL-E": Number(4.42, 0.12),
-    },
-    ("CIFAR-100", "ResNet110"): {
-        "ONE-E": Number(20.10, 0.24),
-        "FFL": Number(21.78, 0.28),
-        "OKDDip-E": Number(20.93, 0.57),
-        "PCL-E": Number(19.49, 0.49),
-    },
-}
+TABLE3 = _parse("""
+                    ONE-E      FFL        OKDDip-E   PCL-E
+CIFAR-10 ResNet110  4.75±0.27  4.99±0.07  4.79±0.12  4.42±0.12
+CIFAR-100 ResNet110 20.10±0.24 21.78±0.28 20.93±0.57 19.49±0.49
+""")
 
 PARAMETERS = {
     "ONE-E": {"CIFAR-10": 2.89, "CIFAR-100": 2.96},
@@ -82,28 +73,21 @@ PARAMETERS = {
 }
 """Table 3's other columns: millions of parameters of each ensemble."""
 
-TABLE4 = {
-    ("CIFAR-10", "ResNet32"): {
-        "Baseline": Number(6.74, 0.15),
-        "KD": Number(5.82, 0.12),
-        "PCL": Number(5.67, 0.12),
-    },
-    ("CIFAR-100", "ResNet32"): {
-        "Baseline": Number(28.72, 0.19),
-        "KD": Number(26.23, 0.21),
-        "PCL": Number(25.86, 0.16),
-    },
-}
+TABLE4 = _parse("""
+                   Baseline   KD         PCL
+CIFAR-10 ResNet32  6.74±0.15  5.82±0.12  5.67±0.12
+CIFAR-100 ResNet32 28.72±0.19 26.23±0.21 25.86±0.16
+""")
 
 FIG5 = {
     ("CIFAR-100", "ResNet110"): {
-        "3 peers": Number(20.02, 0.55),  # the full model of Table 2
-        "4 peers": Number(19.8),
-        "3 peers, w/o InAu": Number(20.7),  # "by approximately 0.7 %" worse
+        "3 peers": PaperNumber(20.02, 0.55),  # the full model of Table 2
+        "4 peers": PaperNumber(19.8),
+        "3 peers, w/o InAu": PaperNumber(20.7),  # "by approximately 0.7 %" worse
     }
 }
 
-NUMBERS: dict[str, dict[Where, dict[str, Number]]] = {
+PAPER_NUMBERS: dict[str, dict[PaperSetting, dict[str, PaperNumber]]] = {
     "table1": TABLE1,
     "table2": TABLE2,
     "table3": TABLE3,
@@ -113,7 +97,7 @@ NUMBERS: dict[str, dict[Where, dict[str, Number]]] = {
     "fig5": FIG5,
 }
 
-SAYS = {
+CONCLUSIONS = {
     "table1": "PCL is the best method on every network and data set.",
     "table2": "Every component helps: the ensemble teacher by about 2.6 points, the mean teachers by about 1.1; "
     "replacing either costs accuracy.",

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..experiments.job import Options
-from .numbers import Where
+from .numbers import PaperSetting
+from .rows import PAPER_ROWS, ROWS_WITH_CONTROLS, TableRow
 
 EXPERIMENTS = ("table1", "table2", "table3", "table4", "fig3", "fig4", "fig5")
 
@@ -16,8 +17,8 @@ class Setting:
     """A network on a data set, and all that is common to the methods compared there."""
 
     title: str
-    beside: Where
-    """Where the paper's numbers for comparison stand."""
+    paper_setting: PaperSetting
+    """The paper's setting whose numbers are compared with."""
     options: Options
     teacher: str = ""
     """KD's teacher network."""
@@ -27,12 +28,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class Protocol:
-    """Which settings each table and figure has, and whether Table 1 has our controls beside the paper's rows."""
+    """Which settings and rows each table and figure has."""
 
     name: str
     settings: Mapping[str, tuple[Setting, ...]]
-    controls: bool
-    says: str = field(default="", compare=False)
+    rows: Mapping[str, tuple[TableRow, ...]]
+    description: str = ""
+    seeds: Mapping[str, range] = field(default_factory=dict)
+    """The planned seeds; an experiment without a plan may have any number of them."""
 
 
 # The paper's training in fractions as recipes state it: drops at 150 and 225 of 300 epochs
@@ -95,14 +98,14 @@ PAPER = Protocol(
         "fig4": _COMPONENTS,
         "fig5": _COMPONENTS,
     },
-    controls=False,
-    says="the paper's own networks, data and schedule",
+    PAPER_ROWS,
+    "the paper's own networks, data and schedule",
 )
 
 
-def _small(name: str, setting: Setting, says: str) -> Protocol:
+def _small(name: str, setting: Setting, description: str) -> Protocol:
     """One setting for every table and figure, with the controls."""
-    return Protocol(name, dict.fromkeys(EXPERIMENTS, (setting,)), controls=True, says=says)
+    return Protocol(name, dict.fromkeys(EXPERIMENTS, (setting,)), ROWS_WITH_CONTROLS, description)
 
 
 # The EMA looks back 2.56 epochs, as in the paper: 50 of 6,000 steps, beta = 0.98. There are four test images to a
@@ -121,17 +124,17 @@ _MINI100: Options = {**_MINI, "data": "cifar100", "data.limit": 50, "model": "re
 MINI = _small(
     "mini",
     Setting("CIFAR-10 at 16x16, 250 images a class, ResNet8", ("CIFAR-10", "ResNet32"), _MINI, "resnet20"),
-    says="CIFAR-10 at 16x16, 250 training images a class, resnet8, the paper's 300 epochs",
+    "CIFAR-10 at 16x16, 250 training images a class, resnet8, the paper's 300 epochs",
 )
 MINI100 = _small(
     "mini100",
     Setting("CIFAR-100 at 16x16, 50 images a class, ResNet14", ("CIFAR-100", "ResNet32"), _MINI100, "resnet32"),
-    says="CIFAR-100 at 16x16, 50 training images a class, resnet14, the paper's 300 epochs",
+    "CIFAR-100 at 16x16, 50 training images a class, resnet14, the paper's 300 epochs",
 )
 SMOKE = _small(
     "smoke",
     Setting("CIFAR-10 at 16x16, 3 epochs, ResNet8", ("CIFAR-10", "ResNet32"), {**_MINI, "epochs": 3}, "resnet20"),
-    says="mini with 3 epochs, to see that everything runs",
+    "mini with 3 epochs, to see that everything runs",
 )
 
 PROTOCOLS = {protocol.name: protocol for protocol in (PAPER, MINI, MINI100, SMOKE)}

@@ -9,40 +9,38 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..metrics.seeds import PAIRED
-from ..report.content import Figure, ReportSection
+from ..report.content import Figure, Gallery, ReportSection
 from ..report.curves import banded, figures
-from ..report.table import Cell, Table, difference, number, spread, text
-from .figures import accuracy, averaged_error, error
-from .numbers import SAYS
+from ..report.table import Table
+from .figures import CURVES
+from .numbers import CONCLUSIONS
 from .protocols import PROTOCOLS, Protocol
 from .reproduce import Reproduction
-from .results import Line, branch_variance, common_seeds, curve, digits
+from .result_tables import column_table, paper_columns, paper_title
+from .results import ResultLine, ResultRuns
 from .study import STUDIES, Study
-from .study_tables import study_section
-from .tables import Cell as PaperCell
 
 P = TypeVar("P", bound=Protocol)
-NAMES = {"table": "Table", "fig": "Fig."}
 
 
 def experiment_sections(runs: Sequence[Path]) -> list[ReportSection]:
-    """The paper's tables and the study's that have finished runs in these directories or below."""
-    return [*beside_the_paper(runs), *of_the_study(runs)]
+    """Return the paper's tables and the study's that have finished runs in these directories or below."""
+    return [*paper_section(runs), *study_section(runs)]
 
 
-def of_the_study(runs: Sequence[Path], protocols: Mapping[str, Study] = STUDIES) -> list[ReportSection]:
-    """One section with the tables of every study that has finished runs; else none."""
-    return study_section(
-        [
-            Reproduction(experiment, protocol, path, protocol.seeds[experiment]).study_tables()
-            for path, protocol in _protocols(runs, protocols)
-            for experiment in protocol.settings
-        ]
-    )
+def study_section(runs: Sequence[Path], protocols: Mapping[str, Study] = STUDIES) -> list[ReportSection]:
+    """Return one section with the tables of every study that has finished runs; else none."""
+    blocks: list[Table | Figure | Gallery] = []
+    for path, protocol in _protocols(runs, protocols):
+        for experiment in protocol.settings:
+            results = Reproduction(experiment, protocol, path).tables()
+            blocks += results.tables if any(line.error.count for line in results.lines) else []
+    lead = "Rows compared over the same seeds, each with its own training images; planned in docs/study.md."
+    return [ReportSection("study", "The study", lead, blocks)] if blocks else []
 
 
-def beside_the_paper(runs: Sequence[Path], protocols: Mapping[str, Protocol] = PROTOCOLS) -> list[ReportSection]:
-    """One section with every table and figure that has finished runs in these directories or below; else none."""
+def paper_section(runs: Sequence[Path], protocols: Mapping[str, Protocol] = PROTOCOLS) -> list[ReportSection]:
+    """Return one section with every table and figure that has finished runs in these directories; else none."""
     blocks = [block for path, protocol in _protocols(runs, protocols) for block in _blocks(path, protocol)]
     lead = (
         f"Top-1 error in %, mean ± standard deviation over the seeds. {PAIRED} Cost "
@@ -53,82 +51,39 @@ def beside_the_paper(runs: Sequence[Path], protocols: Mapping[str, Protocol] = P
 
 
 def _protocols(runs: Sequence[Path], protocols: Mapping[str, P]) -> list[tuple[Path, P]]:
-    """The directories of `coterie reproduce` in or below these, each with its protocol if it is one of these."""
-    known = []
+    """Return the directories of `coterie reproduce` in or below these, with their protocols."""
+    directories = []
     for file in sorted({file for path in runs for file in path.rglob("protocol.json")}):
         try:
-            known.append((file.parent, protocols[json.loads(file.read_text())["protocol"]]))
+            directories.append((file.parent, protocols[json.loads(file.read_text())["protocol"]]))
         except (OSError, ValueError, KeyError, TypeError):  # not ours, or damaged: its runs are shown all the same
             continue
-    return known
+    return directories
 
 
 def _blocks(path: Path, protocol: Protocol) -> list[Table | Figure]:
-    found: list[Table | Figure] = []
+    blocks: list[Table | Figure] = []
     for experiment in protocol.settings:
-        made = Reproduction(experiment, protocol, path, seeds=1)  # and whatever further ones there are
-        for setting, group in groupby(made.lines(), key=lambda line: line.setting):
-            rows = list(group)
-            if sum(line.error.count > 0 for line in rows) > 1:  # more than what the others are compared with
-                title = f"{_name(experiment)} by the protocol {protocol.name}: {setting}"
-                found.append(_table(title, rows, SAYS[experiment]))
-                cells = [cell for cell in made.cells if cell.setting.title == setting]
-                found += _drawn(experiment, title, cells, path)
-    return found
+        results = Reproduction(experiment, protocol, path, seeds=1).tables()  # and what there is of further seeds
+        for setting, group in groupby(results.lines, key=lambda line: line.setting):
+            lines = list(group)
+            if sum(line.error.count > 0 for line in lines) > 1:  # more than what the others are compared with
+                title = f"{paper_title(experiment)} by the protocol {protocol.name}: {setting}"
+                odd = [(line.row, note) for line in lines for note in line.notes if not note.endswith("missing")]
+                notes = "; ".join(f"{row}: {note}" for row, note in odd)
+                note = f"The paper: {CONCLUSIONS[experiment]} {notes}".strip()
+                blocks.append(column_table(title, paper_columns(lines[0], report=True), lines, note))
+                blocks += _drawn_curves(experiment, title, lines, results.runs)
+    return blocks
 
 
-def _name(experiment: str) -> str:
-    """Table 1, Fig. 4."""
-    return f"{NAMES[experiment[:-1]]} {experiment[-1]}"
-
-
-def _table(title: str, lines: Sequence[Line], says: str) -> Table:
-    first = lines[0]
-    columns = ["method", "error %", f"paper ({first.beside})", f"difference to {first.reference}", "cost", "runs"]
-    notes = [f"{line.row}: {note}" for line in lines for note in line.notes if not note.endswith("missing")]
-    rows = [
-        [*_row(line), *(spread(value, digits(name)) for name, value in line.further.items())] for line in lines
-    ]
-    return Table(
-        title, [*columns, *first.further], rows, " ".join([f"The paper: {says}", "; ".join(notes)]).strip()
-    )
-
-
-def _row(line: Line) -> list[Cell]:
-    paper = line.paper
-    return [
-        text(line.row),
-        spread(line.error),
-        Cell("–") if paper is None else Cell(str(paper), paper.mean, deviation=paper.std),
-        difference(line.difference),
-        number(line.cost, "{:.1f}"),
-        number(line.error.count),
-    ]
-
-
-def _drawn(experiment: str, title: str, cells: Sequence[PaperCell], out: Path) -> list[Figure]:
-    """Fig. 3's errors, Fig. 4's accuracies and branch variances; Fig. 5's few numbers stand in the table."""
-    named = {
-        "fig3": [
-            ("error %, as deployed", error),
-            ("error %, averaged weights in all rows", lambda cell: averaged_error),
-        ],
-        "fig4": [
-            ("accuracy of the ensemble, %", accuracy),
-            ("branch variance of the trained weights", lambda cell: branch_variance("peer")),
-            ("branch variance of the averaged weights", lambda cell: branch_variance("mean")),
-        ],
-    }
-    if experiment not in named:
-        return []
-    compared = common_seeds(cells, out)
-    return [
-        figure
-        for y, value in named[experiment]
-        for figure in figures(
-            f"{title}, {y}",
-            [banded(cell.row, curve(cell, out, value(cell)), colour) for colour, cell in enumerate(compared)],
-            y,
-            False,
-        )
-    ]
+def _drawn_curves(experiment: str, title: str, lines: Sequence[ResultLine], runs: ResultRuns) -> list[Figure]:
+    """Draw the curves of Fig. 3 and 4; Fig. 5's few numbers stand in the table."""
+    drawn = []
+    cells = runs.common_seeds([line.cell for line in lines]) if experiment in CURVES else []
+    for curve in CURVES.get(experiment, ()):
+        series = [
+            banded(cell.row, runs.curve(cell, curve.value(cell)), colour) for colour, cell in enumerate(cells)
+        ]
+        drawn += figures(f"{title}, {curve.name}", series, curve.name, False)
+    return drawn

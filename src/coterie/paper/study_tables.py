@@ -1,32 +1,18 @@
-"""The study's tables: made once, written for the terminal, as Markdown, as JSON and into the report."""
+"""The study's tables: its rows, its primary comparisons, its screening."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-from rich.console import Console
+from dataclasses import replace
 
 from ..metrics.seeds import Difference, Spread
-from ..report.content import ReportSection
-from ..report.table import NOTHING, Cell, Table, number, print_table, spread, text, to_markdown
-from .render import provenance
-from .results import Origin
+from ..report.table import NOTHING, Cell, Table, number, spread, text
+from .cells import ResultCell
+from .comparisons import compare_primary, screening_lines
+from .result_tables import Column, ResultTables, column_table, plain
+from .results import LEVEL, ComparisonResult, ResultLine, ResultRuns
 from .study import HELD_OUT, Study
-from .study_results import (
-    LEVEL,
-    ComparisonResult,
-    ScreeningLine,
-    StudyLine,
-    StudyRuns,
-    compare_primary,
-    screening_lines,
-    study_lines,
-)
-from .tables import Cell as StudyCell
 
 ROWS_EXPLAINED = (
     "Top-1 error of the last epoch in per cent, mean ± standard deviation over n seeds; NLL of the same network. "
@@ -43,146 +29,95 @@ SCREENING_EXPLAINED = (
     "deviation over n seeds, none of them the study's. The test images are not used. A row takes the probability "
     "with the lowest mean error."
 )
-
-
-@dataclass(frozen=True)
-class StudyTables:
-    """Tables with what is to be said below them, and the same as plain values."""
-
-    experiment: str
-    tables: Sequence[Table]
-    notes: Sequence[str]
-    """What is missing, partial or odd, and of which row."""
-    origins: Sequence[Origin]
-    plain: dict[str, Any]
-    started: bool
-    """Whether any run is finished."""
-    lines: Sequence[StudyLine] = ()
-    """What the tables of the study and of its split are made of."""
-
-    def show(self, console: Console | None = None) -> None:
-        """Print them on a terminal."""
-        console = console or Console()
-        for table in self.tables:
-            print_table(table, console)
-        for note in self.notes:
-            console.print(note, highlight=False, markup=False, soft_wrap=True)
-
-    def markdown(self) -> str:
-        """Write them as Markdown."""
-        parts = [f"{to_markdown(table)}\n{table.note}\n" for table in self.tables]
-        notes = "".join(f"- {note}\n" for note in self.notes)
-        return "\n".join([*parts, *([notes] if notes else [])]) + provenance(self.origins)
+STUDY_FIELDS = (
+    *("row", "isolates", "seeds", "error", "reference", "difference", "won", "comparison", "nll", "cost"),
+    *("notes", "origins", "test_images"),
+)
+SCREENING_FIELDS = ("row", "probability", "seeds", "error", "nll", "chosen", "notes", "origins")
 
 
 def study_tables(
     experiment: str,
     protocol: Study,
-    cells: Sequence[StudyCell],
-    everything: Sequence[StudyCell],
-    out: Path,
-    against: str = "",
-) -> StudyTables:
-    """The tables of the study, its screening or its split from the runs in a directory."""
-    runs = StudyRuns(out)
-    setting = cells[0].setting.title
-    if experiment == "screening":
-        return _screening(screening_lines(protocol, cells, runs), f"Screening: {setting}")
-    lines = study_lines(experiment, protocol, cells, everything, runs, against)
-    tables = [_rows(f"{experiment.capitalize()}: {setting}", lines)]
-    primary: list[ComparisonResult] = []
-    if experiment == "study" and protocol.primary:
-        rows = {cell.row for cell in cells}
-        results = compare_primary(protocol, everything, runs)
-        primary = [r for r in results if {r.comparison.row, r.comparison.reference} <= rows]
-        if primary:
-            tables.append(_primary(f"Primary comparisons: {setting}", primary, len(protocol.primary)))
-    return StudyTables(
-        experiment,
-        tables,
-        [f"{line.row}: {note}" for line in lines for note in line.notes],
-        [origin for line in lines for origin in line.origins],
-        {"rows": [line.plain() for line in lines], "primary": [result.plain() for result in primary]},
-        any(line.error.count for line in lines),
-        lines,
-    )
+    lines: Sequence[ResultLine],
+    everything: Sequence[ResultCell],
+    runs: ResultRuns,
+) -> ResultTables:
+    """Return the tables of the study or of its split."""
+    results = compare_primary(protocol, everything, runs) if experiment == "study" else []
+    by_pair = {(result.row, result.reference): result for result in results}
+    lines = [replace(line, comparison=by_pair.get((line.row, line.reference))) for line in lines]
+    setting, rows = lines[0].setting, {line.row for line in lines}
+    tables = [_rows_table(f"{experiment.capitalize()}: {setting}", lines)]
+    primary = [result for result in results if {result.row, result.reference} <= rows]
+    if primary:
+        tables.append(_primary_table(f"Primary comparisons: {setting}", primary, len(results)))
+    notes = [f"{line.row}: {note}" for line in lines for note in line.notes]
+    values = {"rows": [plain(line, STUDY_FIELDS) for line in lines], "primary": plain(primary)}
+    return ResultTables(experiment, lines, runs, tables, notes, values)
 
 
-def study_section(tables: Sequence[StudyTables]) -> list[ReportSection]:
-    """One section of the report with the tables that have finished runs, or none."""
-    blocks = [table for each in tables if each.started for table in each.tables]
-    lead = "Rows compared over the same seeds, each with its own training images; planned in docs/study.md."
-    return [ReportSection("study", "The study", lead, list(blocks))] if blocks else []
-
-
-def _rows(title: str, lines: Sequence[StudyLine]) -> Table:
-    split = any(line.isolates for line in lines)
-    columns = ["row", *(["isolates"] if split else []), "error %", "n", "compared with", "difference", "seeds won"]
-    primary = any(line.comparison for line in lines)
-    columns += [*(["Holm p"] if primary else []), "NLL", "cost"]
-    rows = []
-    for line in lines:
-        result = line.comparison
-        strong = result is not None and bool(result.winner)
-        row = [text(line.row), *([text(line.isolates or NOTHING)] if split else [])]
-        row += [spread(line.error), number(line.error.count), text(line.reference or NOTHING)]
-        row += [_difference(line.difference, strong), _won(line.won, line.difference)]
-        row += [_p(result.adjusted if result else None)] if primary else []
-        rows.append([*row, spread(line.nll, 3), number(line.cost, "{:.1f}")])
-    return Table(title, columns, rows, f"{ROWS_EXPLAINED} {_test_noise(lines)}")
-
-
-def _primary(title: str, results: Sequence[ComparisonResult], family: int) -> Table:
-    columns = ["comparison", "n", "difference", "seeds won", "p", "Holm p", "verdict"]
-    rows = [
-        [
-            text(result.comparison.name),
-            number(result.difference.count if result.difference else 0),
-            _difference(result.difference, bool(result.winner)),
-            _won(result.won, result.difference),
-            _p(result.p),
-            _p(result.adjusted),
-            Cell(result.verdict, strong=bool(result.winner)),
-        ]
-        for result in results
+def _rows_table(title: str, lines: Sequence[ResultLine]) -> Table:
+    isolates: Column[ResultLine] = ("isolates", lambda line: text(line.cell.table_row.isolates or NOTHING))
+    holm: Column[ResultLine] = ("Holm p", lambda line: _p(line.comparison.adjusted if line.comparison else None))
+    columns: list[Column[ResultLine]] = [
+        ("row", lambda line: text(line.row)),
+        *([isolates] if any(line.cell.table_row.isolates for line in lines) else []),
+        ("error %", lambda line: spread(line.error)),
+        ("n", lambda line: number(line.error.count)),
+        ("compared with", lambda line: text(line.reference or NOTHING)),
+        ("difference", lambda line: _difference(line.difference, line.comparison)),
+        ("seeds won", lambda line: _won(line.won, line.difference)),
+        *([holm] if any(line.comparison for line in lines) else []),
+        ("NLL", lambda line: spread(line.nll, 3)),
+        ("cost", lambda line: number(line.cost, "{:.1f}")),
     ]
-    return Table(title, columns, rows, PRIMARY_EXPLAINED.format(family=family))
+    return column_table(title, columns, lines, f"{ROWS_EXPLAINED} {_test_noise(lines)}")
 
 
-def _screening(lines: Sequence[ScreeningLine], title: str) -> StudyTables:
-    columns = ["row", "probability", "held-out error %", "n", "NLL", "choice"]
-    rows = [
-        [
-            text(line.row),
-            number(line.probability, "{:g}"),
-            spread(line.error, strong=line.chosen),
-            number(line.error.count),
-            spread(line.nll, 3),
-            Cell("taken" if line.chosen else "", strong=line.chosen),
-        ]
-        for line in lines
+def _primary_table(title: str, results: Sequence[ComparisonResult], family: int) -> Table:
+    columns: list[Column[ComparisonResult]] = [
+        ("comparison", lambda result: text(result.name)),
+        ("n", lambda result: number(result.difference.count if result.difference else 0)),
+        ("difference", lambda result: _difference(result.difference, result)),
+        ("seeds won", lambda result: _won(result.won, result.difference)),
+        ("p", lambda result: _p(result.p)),
+        ("Holm p", lambda result: _p(result.adjusted)),
+        ("verdict", lambda result: text(result.verdict, strong=bool(result.winner))),
     ]
-    choices = {line.row: line.probability for line in lines if line.chosen}
-    open_rows = [row for row in dict.fromkeys(line.row for line in lines) if row not in choices]
-    taken = "; ".join(f"{row}: {probability:g}" for row, probability in choices.items())
+    return column_table(title, columns, results, PRIMARY_EXPLAINED.format(family=family))
+
+
+def screening_tables(protocol: Study, cells: Sequence[ResultCell], runs: ResultRuns) -> ResultTables:
+    """Return the table of the screening, and its choices."""
+    lines = screening_lines(protocol, cells, runs)
+    columns: list[Column[ResultLine]] = [
+        ("row", lambda line: text(line.row)),
+        ("probability", lambda line: number(line.cell.probability, "{:g}")),
+        ("held-out error %", lambda line: spread(line.error, strong=line.chosen)),
+        ("n", lambda line: number(line.error.count)),
+        ("NLL", lambda line: spread(line.nll, 3)),
+        ("choice", lambda line: text("taken" if line.chosen else "", strong=line.chosen)),
+    ]
+    choices = {line.row: line.cell.probability for line in lines if line.chosen}
+    undecided = [row for row in dict.fromkeys(line.row for line in lines) if row not in choices]
     sentences = [SCREENING_EXPLAINED]
-    sentences += [f"Taken: {taken}."] if choices else []
-    sentences += [f"Not decided yet: {'; '.join(open_rows)}."] if open_rows else []
-    return StudyTables(
-        "screening",
-        [Table(title, columns, rows, " ".join(sentences))],
-        [f"{line.row}, probability {line.probability:g}: {note}" for line in lines for note in line.notes],
-        [origin for line in lines for origin in line.origins],
-        {"rows": [line.plain() for line in lines], "choices": choices},
-        any(line.error.count for line in lines),
-    )
+    if choices:
+        sentences.append(f"Taken: {'; '.join(f'{row}: {value:g}' for row, value in choices.items())}.")
+    if undecided:
+        sentences.append(f"Not decided yet: {'; '.join(undecided)}.")
+    table = column_table(f"Screening: {lines[0].setting}", columns, lines, " ".join(sentences))
+    notes = [f"{line.row}, probability {line.cell.probability:g}: {note}" for line in lines for note in line.notes]
+    values = {"rows": [plain(line, SCREENING_FIELDS) for line in lines], "choices": choices}
+    return ResultTables("screening", lines, runs, [table], notes, values)
 
 
-def _difference(value: Difference | None, strong: bool) -> Cell:
+def _difference(value: Difference | None, result: ComparisonResult | None) -> Cell:
+    """Return a difference without its count, which has a column; bold where a primary comparison is won."""
     if value is None:
         return Cell(NOTHING)
     interval = "" if value.half_width is None else f" ± {value.half_width:.2f}"
-    return Cell(f"{value.mean:+.2f}{interval}", value.mean, strong)
+    return Cell(f"{value.mean:+.2f}{interval}", value.mean, result is not None and bool(result.winner))
 
 
 def _won(won: int, difference: Difference | None) -> Cell:
@@ -193,7 +128,7 @@ def _p(value: float | None) -> Cell:
     return number(value, "{:.4f}")
 
 
-def _test_noise(lines: Sequence[StudyLine]) -> str:
+def _test_noise(lines: Sequence[ResultLine]) -> str:
     """Name what seeds do not measure: other test images."""
     sentence = "Seeds measure this test set: intervals and p values do not cover the choice of its images."
     for line in lines:

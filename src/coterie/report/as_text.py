@@ -29,7 +29,7 @@ def print_report(report: Report) -> None:
             console.print(Text(f"{figure.title}. {figure.words}"), soft_wrap=True)
 
 
-def paper_tables(report: Report, form: str) -> str:
+def publication_tables(report: Report, form: str) -> str:
     """Return the tables for a paper, with an empty line between two of them."""
     tables = [t for s in report.sections if s.name in FOR_A_PAPER for t in s.tables]
     return "\n".join(WRITERS[form](table) for table in tables)

@@ -1,4 +1,4 @@
-"""What a run's directory holds: nothing yet, a part, all of it, or something that cannot be gone on with."""
+"""What a run's directory holds: nothing yet, a part, all of it, or something that cannot be continued."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from safetensors import SafetensorError, safe_open
 from ..runs.reader import Result, read, short
 from .job import Job
 
-Kind = Literal["missing", "partial", "done", "damaged"]
-
 
 @dataclass(frozen=True)
-class State:
-    kind: Kind
+class RunState:
+    """How far a run has come, and what its directory holds."""
+
+    kind: Literal["missing", "partial", "done", "damaged"]
     result: Result
     note: str = ""
     """What is wrong, for a damaged run; why it stopped, for one that failed."""
@@ -26,27 +26,27 @@ class State:
         return self.result.trained
 
 
-def state(out: Path, job: Job, weights: bool = False) -> State:
-    """Of a job's directory. With `weights` a finished run must hold its network too, as a teacher must.
+def run_state(out: Path, job: Job, weights: bool = False) -> RunState:
+    """Read a job's directory. With `weights` a finished run must hold its network too, as a teacher must.
 
     The metrics alone make a finished run: results can be kept and shown without weights.
     """
     path = out / job.name
     if not path.is_dir() or not any(path.iterdir()):
-        return State("missing", Result(path), failure(out, job))
+        return RunState("missing", Result(path), _last_failure(out, job))
     result = read(path)
-    if wrong := _damage(job, result):
-        return State("damaged", result, wrong)
+    if damage := _damage(job, result):
+        return RunState("damaged", result, damage)
     student, checkpoint = path / "student.safetensors", path / "checkpoint.pt"
     if result.trained < job.epochs or (checkpoint.exists() and not student.exists()):
-        return State("partial", result, failure(out, job))
+        return RunState("partial", result, _last_failure(out, job))
     if weights and not student.exists():
-        return State("damaged", result, "it holds no weights, and another run needs them")
-    return State("done", result)
+        return RunState("damaged", result, "it holds no weights, and another run needs them")
+    return RunState("done", result)
 
 
 def _damage(job: Job, result: Result) -> str:
-    """Why this cannot be a run of this job, or nothing."""
+    """Return why this cannot be a run of this job, or nothing."""
     config = result.config
     if not config:
         return "its config.yaml cannot be read"
@@ -68,12 +68,12 @@ def _damage(job: Job, result: Result) -> str:
 
 
 def _stored(config: dict[str, Any], option: str) -> Any:
-    """An option's value in a config.yaml, by its flag: `method` is a class's name, `method.weight` an argument."""
-    head, _, rest = option.partition(".")
-    found = config.get(head)
-    if rest:
-        return found.get("init_args", {}).get(rest) if isinstance(found, dict) else None
-    return short(found) if isinstance(found, dict) else found
+    """Return an option's value by its flag: `method` is a class's name, `method.weight` an argument."""
+    head, _, argument = option.partition(".")
+    value = config.get(head)
+    if argument:
+        return value.get("init_args", {}).get(argument) if isinstance(value, dict) else None
+    return short(value) if isinstance(value, dict) else value
 
 
 def log_file(out: Path, job: Job) -> Path:
@@ -84,7 +84,7 @@ def failure_file(out: Path, job: Job) -> Path:
     return out / "logs" / f"{job.name}.failed"
 
 
-def failure(out: Path, job: Job) -> str:
-    """Why the last attempt at a job failed, if it did."""
+def _last_failure(out: Path, job: Job) -> str:
+    """Return why the last attempt at a job failed, if it did."""
     file = failure_file(out, job)
     return file.read_text().strip() if file.is_file() else ""
