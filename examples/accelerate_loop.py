@@ -1,6 +1,6 @@
 """Train with PCL in a loop of Hugging Face Accelerate: accumulation, clipping, saving and loading the state.
 
-    pip install "coterie[examples]"
+    pip install -c constraints.txt -e ".[examples]"
     accelerate launch examples/accelerate_loop.py  # or: python examples/accelerate_loop.py
 
 The same command again continues from the folder `accelerate`; `--stop 2` ends after two epochs, as if the job had

@@ -1,6 +1,6 @@
 """Train with PCL in PyTorch Lightning: a module around a method, and a callback that moves the averages.
 
-    pip install "coterie[examples]"
+    pip install -c constraints.txt -e ".[examples]"
     python examples/lightning_module.py
 
 The same command again continues from `lightning/last.ckpt`; `--stop 2` ends after two epochs, as if the job had
@@ -49,6 +49,10 @@ class PeerModule(L.LightningModule):
         self.method = coterie.PCL(net, ramp_up=0.27 * epochs, beta=0.95)
         self.epochs = epochs
 
+    def on_train_epoch_start(self) -> None:
+        """Seed every epoch, so that the views of a resumed run are those of an uninterrupted one."""
+        torch.manual_seed(self.current_epoch * self.trainer.world_size + self.global_rank)
+
     def training_step(self, batch: tuple[list[Tensor], Tensor], batch_idx: int) -> Tensor:
         terms = self.method(*batch, self.current_epoch)
         self.log_dict(terms)
@@ -64,17 +68,12 @@ class AfterStep(L.Callback):
     """Call `after_step` after every step that the optimiser takes, however many batches it accumulates."""
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.hook = trainer.optimizers[0].register_step_post_hook(lambda *_: pl_module.method.after_step())
+        assert isinstance(pl_module, PeerModule)
+        after_step = pl_module.method.after_step
+        self.hook = trainer.optimizers[0].register_step_post_hook(lambda *_: after_step())
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.hook.remove()
-
-
-class SeedEpoch(L.Callback):
-    """Seed every epoch, so that the views of a resumed run are those of an uninterrupted one."""
-
-    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        torch.manual_seed(trainer.current_epoch * trainer.world_size + trainer.global_rank)
 
 
 def shift(image: Tensor) -> Tensor:
@@ -92,14 +91,14 @@ def main(epochs: int, stop: int) -> None:
     module = PeerModule(epochs)
     train_set = coterie.MultiView(TensorDataset(images[:1200], labels[:1200]), shift, views=module.method)
     # The order of an epoch follows from its number, and the loader draws nothing itself: for an exact resume.
-    sampler = DistributedSampler(train_set, num_replicas=1, rank=0)
+    sampler: DistributedSampler = DistributedSampler(train_set, num_replicas=1, rank=0)
     loader = DataLoader(train_set, batch_size=24, sampler=sampler, generator=torch.Generator())
     last = Path("lightning/last.ckpt")
     trainer = L.Trainer(
         max_epochs=min(epochs, stop),
         accumulate_grad_batches=2,
         gradient_clip_val=5.0,
-        callbacks=[AfterStep(), SeedEpoch(), ModelCheckpoint(last.parent, save_last=True)],
+        callbacks=[AfterStep(), ModelCheckpoint(last.parent, save_last=True)],
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,

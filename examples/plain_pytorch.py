@@ -13,6 +13,7 @@ import argparse
 import os
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -55,7 +56,7 @@ def train(model: nn.Module, loader: DataLoader, optimizer: Optimizer, scaler: Gr
     """Train for one epoch."""
     for number, (views, labels) in enumerate(loader, 1):
         full = number % ACCUMULATE == 0 or number == len(loader)
-        with nullcontext() if full or WORLD == 1 else model.no_sync():
+        with model.no_sync() if isinstance(model, DistributedDataParallel) and not full else nullcontext():
             with torch.autocast(DEVICE.type, FORMAT):
                 terms = model([view.to(DEVICE) for view in views], labels.to(DEVICE), epoch)
             scaler.scale(terms["loss"] / ACCUMULATE).backward()
@@ -73,7 +74,7 @@ def main(epochs: int, stop: int) -> None:
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
     labels = torch.tensor(digits.target)
     train_set = coterie.MultiView(TensorDataset(images[:1200], labels[:1200]), shift, views="PCL", peers=3)
-    sampler = DistributedSampler(train_set, WORLD, RANK)
+    sampler: DistributedSampler = DistributedSampler(train_set, WORLD, RANK)
     loader = DataLoader(train_set, batch_size=24 // WORLD, sampler=sampler)
 
     torch.manual_seed(0)
@@ -86,7 +87,7 @@ def main(epochs: int, stop: int) -> None:
     # After every step that is taken: not after a part of a batch, nor when the scaler skips a step.
     optimizer.register_step_post_hook(lambda *_: method.after_step())
 
-    parts = {"method": method, "optimizer": optimizer, "schedule": schedule, "scaler": scaler}
+    parts: dict[str, Any] = {"method": method, "optimizer": optimizer, "schedule": schedule, "scaler": scaler}
     state = torch.load(CHECKPOINT, DEVICE, weights_only=True) if CHECKPOINT.exists() else {"epochs": 0}
     for name, part in parts.items() if CHECKPOINT.exists() else ():
         part.load_state_dict(state[name])
