@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 import coterie
+from coterie.compat import import_torchvision
 from tests.helpers.common import TinyNet
 
 ROOT = Path(__file__).parents[1]
@@ -78,6 +81,51 @@ def test_the_recipes_run() -> None:
         exec(criterion, names)
         exec(loop.replace("num_classes=10", "num_classes=5"), names)
         assert torch.isfinite(names["terms"]["loss"])
+
+
+def test_the_loops_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each section's lines, one after the other, as a reader would type them."""
+    monkeypatch.chdir(tmp_path)
+    import_torchvision("torchvision")  # Lightning and timm import it
+    images, labels = torch.randn(8, 3, 8, 8), torch.arange(8) % 5
+    names: dict[str, Any] = {
+        "make_model": TinyNet,
+        "epochs": 2,
+        "train_pairs": TensorDataset(images, labels),
+        "transform": lambda image: image + 0.1 * torch.randn_like(image),
+        "device": "cpu",
+        "accumulate": 2,
+    }
+    text = [textwrap.dedent(block) for block in blocks("docs/loops.md", "python")]
+    loop, hook, views, plain, checkpoint, lightning, accelerate, timm, mean = (
+        block.replace('"layer4"', '"stage3"').replace("=128", "=2").replace("num_classes=10", "num_classes=5")
+        for block in text
+    )
+    exec(loop, names)
+    assert type(names["student"]) is TinyNet and names["method"].mean.step == 2 * 4
+    for block in (hook, views):
+        exec(block, names)
+    assert isinstance(names["views"], list) and len(names["views"]) == 3
+
+    def steps_of(block: str) -> int:
+        """Run lines with a new optimiser; return how often the averages move."""
+        before, trained = names["method"].mean.step, [p for p in names["method"].parameters() if p.requires_grad]
+        names["optimizer"] = torch.optim.SGD(trained, lr=0.01)
+        exec(block, names)
+        steps: int = names["method"].mean.step - before
+        return steps
+
+    assert steps_of(plain) == 2  # four batches, two for each step
+    assert steps_of(checkpoint) == 0
+    assert steps_of(f"{lightning}\ntrainer.fit(PeerModule(method), loader)") == 2
+    assert steps_of(accelerate) == 2
+    names["loader"] = DataLoader(names["train_set"], batch_size=4)
+    assert steps_of(timm) == 0 and names["targets"].shape == (4, 5)
+    network = TinyNet()
+    exec(
+        mean, names | {"model": network, "optimizer": torch.optim.SGD(network.parameters(), 0.1), "images": images}
+    )
+    assert torch.load("mean.pt", weights_only=True).keys() >= {f"average.{name}" for name in network.state_dict()}
 
 
 def test_the_method_in_contributing_is_a_method(monkeypatch: pytest.MonkeyPatch) -> None:

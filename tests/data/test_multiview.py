@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from functools import partial
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -11,6 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import coterie
 from coterie.compat import import_torchvision
 from coterie.errors import InputError
+from coterie.methods import available
+from tests.helpers.common import TinyNet
 
 
 class Pictures:
@@ -79,3 +86,97 @@ def test_refusals() -> None:
         coterie.MultiView(pairs, None, 2)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="items \\(image, label\\)"):
         coterie.MultiView(TensorDataset(torch.zeros(2, 1)), noisy, 2)[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "peers", "count"),
+    [
+        ("PCL", 3, 3),
+        ("PCL", 2, 2),
+        ("KDCL", 4, 4),
+        ("ONE", 3, 1),
+        ("FFL", 3, 1),
+        ("KD", 3, 1),
+        ("coterie.PCL", 2, 2),
+        (coterie.PCL, 4, 4),
+        (partial(coterie.PCL, input_augmentation=False), 3, 1),
+        (partial(coterie.Baseline, views=5), 3, 5),
+    ],
+)
+def test_a_name_or_a_class_tells_how_many_views_a_method_takes(method: Any, peers: int, count: int) -> None:
+    state = torch.get_rng_state()
+    dataset = coterie.MultiView(TensorDataset(torch.zeros(2, 1), torch.zeros(2)), noisy, method, peers)
+    assert dataset.views == count
+    assert torch.equal(torch.get_rng_state(), state)  # asking draws nothing from the user's generator
+
+
+def test_every_method_can_be_asked_by_name() -> None:
+    pairs = TensorDataset(torch.zeros(2, 1), torch.zeros(2))
+    assert all(coterie.MultiView(pairs, noisy, name).views in (1, 3) for name in available())
+
+
+def test_refusals_of_names() -> None:
+    pairs = TensorDataset(torch.zeros(2, 1), torch.zeros(2))
+    cases = {
+        "PLC": "did you mean 'PCL'",
+        "no_module.Method": "cannot be imported",
+        "builtins.str": "pass the method",
+    }
+    for name, sentence in cases.items():
+        with pytest.raises(InputError, match=sentence):
+            coterie.MultiView(pairs, noisy, name)
+    with pytest.raises(InputError, match="at least 2 peers"):
+        coterie.MultiView(pairs, noisy, "KDCL", peers=1)
+
+
+def draws(image: Tensor) -> Tensor:
+    """The image, which is its own number, and a draw from each generator a transform may use."""
+    return torch.tensor([float(image), torch.rand(()).item(), random.random(), np.random.rand()])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_view_in_every_worker_has_draws_of_its_own(workers: int) -> None:
+    numbers = torch.arange(16.0)
+    dataset = coterie.MultiView(TensorDataset(numbers, numbers.long()), draws, "PCL")
+    batches = list(DataLoader(dataset, batch_size=4, num_workers=workers))
+    for views, labels in batches:
+        assert isinstance(views, list) and all(torch.equal(view[:, 0].long(), labels) for view in views)
+    drawn = torch.stack([view for views, _ in batches for view in views])[..., 1:].flatten(0, 1)  # (48, 3)
+    for kind in range(3):
+        assert len(drawn[:, kind].unique()) == 16 * 3
+
+
+class Soft(Pictures):
+    """Labels that are probabilities, or a dictionary."""
+
+    def __init__(self, as_dictionary: bool) -> None:
+        self.as_dictionary = as_dictionary
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, Any]:  # type: ignore[override]
+        image, label = super().__getitem__(index)
+        soft = torch.tensor([0.1, 0.9]).roll(label)
+        return image, {"soft": soft, "number": label} if self.as_dictionary else soft
+
+
+@pytest.mark.parametrize("collate", [None, coterie.MultiView.collate])
+@pytest.mark.parametrize("as_dictionary", [False, True])
+def test_labels_may_be_probabilities_or_a_dictionary(as_dictionary: bool, collate: Any) -> None:
+    v2 = import_torchvision("torchvision.transforms.v2")
+    transform = v2.Compose([v2.PILToTensor(), v2.RandomCrop(8), v2.ToDtype(torch.float32, scale=True)])
+    dataset = coterie.MultiView(Soft(as_dictionary), transform, 2)
+    views, labels = next(iter(DataLoader(dataset, batch_size=4, collate_fn=collate)))
+    soft = labels["soft"] if as_dictionary else labels
+    assert isinstance(views, list) and [view.shape for view in views] == [(4, 3, 8, 8)] * 2
+    assert soft.shape == (4, 2) and (not as_dictionary or labels["number"].tolist() == [0, 1, 0, 1])
+
+
+def test_images_of_torchvision_that_are_tensors_reach_a_method() -> None:
+    """A v2 transform on uint8 tensors; the views train a method with soft labels."""
+    v2 = import_torchvision("torchvision.transforms.v2")
+    transform = v2.Compose([v2.RandomHorizontalFlip(), v2.RandomCrop(6), v2.ToDtype(torch.float32, scale=True)])
+    images = torch.randint(256, (8, 3, 8, 8), dtype=torch.uint8)
+    soft = torch.rand(8, 5).softmax(1)
+    net = coterie.PeerNet(TinyNet, 3, "stage3", torch.randn(2, 3, 6, 6))
+    method = coterie.PCL(net)
+    views, labels = next(iter(DataLoader(coterie.MultiView(TensorDataset(images, soft), transform, "PCL"), 8)))
+    assert method(views, labels, 0.0)["loss"].isfinite()
