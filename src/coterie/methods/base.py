@@ -43,7 +43,7 @@ class Method(nn.Module, ABC):
         if net.size < self.least_peers:
             raise InputError(f"{type(self).__name__} needs at least {self.least_peers} peers, not {net.size}.")
         self.net = net
-        self.views = 1
+        self.views = self.view_count(net.size)
         """How many views of each image it takes: 1, or one per peer. Any other number is refused."""
         self.cross_entropy = CrossEntropy()
         """Computes the cross-entropy terms; replace it for label smoothing or class weights."""
@@ -179,6 +179,11 @@ class Method(nn.Module, ABC):
     def _ensemble_name(self, kind: str) -> str:
         """`ensemble` is the one to deploy; the other of raw and averaged weights carries its kind."""
         return "ensemble" if (kind == "mean") == self.deploys_mean else f"{kind}_ensemble"
+
+    @classmethod
+    def view_count(cls, peers: int, options: Mapping[str, object] = {}) -> int:
+        """Give the number of views of each image that a step with this many peers and these options takes."""
+        return 1
 
     @classmethod
     def step_cost(

@@ -33,6 +33,12 @@ class Baseline(Method):
         self.views = views
 
     @classmethod
+    def view_count(cls, peers: int, options: Mapping[str, object] = {}) -> int:
+        count = cls.option(options, "views")
+        assert isinstance(count, int)
+        return count
+
+    @classmethod
     def step_cost(
         cls, peers: int, share: float, options: Mapping[str, object] = {}, teacher_size: float = 1.0
     ) -> float:

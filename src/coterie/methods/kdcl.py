@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -48,7 +49,10 @@ class KDCL(Method):
     ) -> None:
         super().__init__(net)
         self.temperature, self.weight, self.teacher = temperature, weight, teacher
-        self.views = net.size
+
+    @classmethod
+    def view_count(cls, peers: int, options: Mapping[str, object] = {}) -> int:
+        return peers
 
     def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
         z, t = self.net(views).logits, self.temperature

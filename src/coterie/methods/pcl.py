@@ -74,7 +74,7 @@ class PCL(Method):
         self.ensemble_kind, self.distil_ensemble = ensemble, distil_ensemble
         self.peer_teacher, self.mean_view, self.joint_trunk = peer_teacher, mean_view, joint_trunk
         self.ensemble_gradient, self.teacher_gradient = ensemble_gradient, teacher_gradient
-        self.views = net.size if input_augmentation else 1
+        self.views = self.view_count(net.size, {"input_augmentation": input_augmentation})
         if joint_trunk and self.views > 1:
             net.check_joint()
         if ensemble == "learned":
@@ -138,6 +138,10 @@ class PCL(Method):
     @property
     def has_ensemble(self) -> bool:
         return self.ensemble_kind != "none"
+
+    @classmethod
+    def view_count(cls, peers: int, options: Mapping[str, object] = {}) -> int:
+        return peers if cls.option(options, "input_augmentation") else 1
 
     @classmethod
     def step_cost(
