@@ -197,7 +197,7 @@ def test_objects_that_no_file_holds_are_continued_by_the_same_script(tmp_path: P
     assert stopped.returncode != 0 and "Stopped" in stopped.stderr
     warnings = [line for line in stopped.stderr.splitlines() if "warning" in line]
     assert len(warnings) == 1 and "`model` <lambda in script.py>" in warnings[0]
-    assert "only the same script can continue this run" in warnings[0]
+    assert "only the same script or notebook can continue this run" in warnings[0]
     refused = command("evaluate", tmp_path / "stopped" / "run")
     assert refused.returncode == 2 and "Python object <lambda in script.py>" in refused.stderr
     done, whole = start(tmp_path / "stopped"), start(tmp_path / "whole")

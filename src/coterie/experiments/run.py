@@ -156,7 +156,7 @@ class Run:
             for name in last["predictors"]
         ]
         columns = ["predictor", "error %", "top-5 error %", "NLL", "calibration error", "Brier score"]
-        return str(to_html(Table(repr(self), columns, rows)))
+        return str(to_html(Table(repr(self), columns, rows), sortable=False))
 
 
 def load(path: str | Path, **objects: Any) -> Run:
@@ -238,6 +238,8 @@ def train(
     recipe = from_options(options)
     if recipe.objects and os.environ.get("RANK", "0") == "0":
         labels = ", ".join(f"`{name}` {recipe.config[name]}" for name in recipe.objects)
-        warn(f"{labels} cannot be written to {path / 'config.yaml'}: only the same script can continue this run.")
+        warn(
+            f"{labels} cannot be written to {path / 'config.yaml'}: only the same script or notebook can continue this run."
+        )
     train_recipe(recipe, path, recipe.method_class.__name__)
     return Run(path, **recipe.objects)

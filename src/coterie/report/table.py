@@ -160,11 +160,12 @@ def to_latex(table: Table) -> str:
     )
 
 
-def to_html(table: Table) -> Markup:
-    """Write a `<table>`; the page's script sorts by `data-value`."""
+def to_html(table: Table, sortable: bool = True) -> Markup:
+    """Write a `<table>`; with `sortable` its heads are buttons, by which the page's script sorts `data-value`."""
     numeric = ["n" if table.numeric(i) else "" for i in range(len(table.columns))]
+    button = '<button type="button">{}</button>' if sortable else "{}"
     heads = (
-        f'<th scope="col" class="{kind}"><button type="button">{escape(column)}</button></th>'
+        f'<th scope="col" class="{kind}">{button.format(escape(column))}</th>'
         for column, kind in zip(table.columns, numeric, strict=True)
     )
     rows = (
