@@ -238,8 +238,7 @@ def train(
     recipe = from_options(options)
     if recipe.objects and os.environ.get("RANK", "0") == "0":
         labels = ", ".join(f"`{name}` {recipe.config[name]}" for name in recipe.objects)
-        warn(
-            f"{labels} cannot be written to {path / 'config.yaml'}: only the same script or notebook can continue this run."
-        )
+        config = path / "config.yaml"
+        warn(f"{labels} cannot be written to {config}: only the same script or notebook can continue this run.")
     train_recipe(recipe, path, recipe.method_class.__name__)
     return Run(path, **recipe.objects)
