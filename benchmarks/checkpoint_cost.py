@@ -25,10 +25,10 @@ from coterie.config.options import from_options
 from coterie.methods.pcl import PCL
 from coterie.models import factory
 from coterie.peers.net import PeerNet
+from coterie.runs.checkpoints import COST, Checkpoints
 from coterie.runs.directory import RunDirectory
 from coterie.runs.environment import environment
 from coterie.training.loop import train
-from coterie.training.state import COST, Checkpoints
 
 STEPS_PER_EPOCH, EVERY = 391, 600.0
 

@@ -21,11 +21,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from coterie import methods
 from coterie.data.folder import folder
+from coterie.data.sampler import split_batch
 from coterie.errors import Failure, InputError
 from coterie.methods import Method
 from coterie.metrics.evaluate import evaluate
 from coterie.models import factory
-from coterie.training.distributed import World, _sendable, join, synchronise_batch_norm
+from coterie.training.distributed import World, _picklable, join, synchronise_batch_norm
 from coterie.training.loop import train
 from tests.helpers.engine import add_plain, ended, fork_ranks, outcome, recipe, same, train_into
 
@@ -47,7 +48,7 @@ def test_every_image_in_one_piece() -> None:
         for accumulate in (1, 2, 5):
             for n in (1, 2, 3, 16, 17, 128):
                 batch = np.random.default_rng(n).permutation(n)
-                pieces = [World(CPU, rank, size).pieces(batch, accumulate) for rank in range(size)]
+                pieces = [split_batch(batch, size, rank, accumulate) for rank in range(size)]
                 assert all(1 <= len(mine) <= accumulate for mine in pieces)
                 counted = [piece for mine in pieces for piece in mine if piece.size]
                 assert np.array_equal(np.concatenate([piece.images for piece in counted]), batch)
@@ -72,10 +73,10 @@ class _Holding(Exception):
 
 def test_an_error_that_cannot_be_sent_is_told_all_the_same() -> None:
     with Path(__file__).open() as file:
-        told = _sendable(_Holding("no such project", file))
-    assert isinstance(told, Failure) and str(told) == "_Holding: no such project"
+        error = _picklable(_Holding("no such project", file))
+    assert isinstance(error, Failure) and str(error) == "_Holding: no such project"
     kept = InputError("as it is")
-    assert _sendable(kept) is kept
+    assert _picklable(kept) is kept
 
 
 def test_readers_are_divided_among_the_processes_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,11 +96,11 @@ def _gradients(world: World, name: str, accumulate: int = 1, unused: bool = Fals
         if isinstance(module, _BatchNorm):
             module.eval()
     for n in BATCHES:
-        pieces = world.pieces(np.arange(start, start + n), accumulate)
+        pieces = split_batch(np.arange(start, start + n), world.size, world.rank, accumulate)
         start += n
         for piece in pieces:
             views, labels = made.data.views(piece.images, method.views, 0, 0)
-            with world.maybe_no_sync(forward, now=piece is pieces[-1]):
+            with world.maybe_no_sync(forward, sync=piece is pieces[-1]):
                 terms = forward(views if len(views) > 1 else views[0], labels, 50)
                 (terms["loss"] * piece.weight).backward()
         gradients.append({k: p.grad.clone() for k, p in method.named_parameters() if p.grad is not None})
@@ -199,7 +200,7 @@ def test_a_batch_that_belongs_together_is_not_cut_up(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="MCL compares the images of a batch with each other"):
         train(recipe(method="MCL", accumulate=2), tmp_path / "out")
     with pytest.raises(InputError, match="train it in one process"):
-        World(CPU, 0, 2).accepts(recipe(method="MCL").build(), 1)
+        World(CPU, 0, 2).check_method(recipe(method="MCL").build(), 1)
 
 
 def test_one_refusal_ends_all(tmp_path: Path) -> None:

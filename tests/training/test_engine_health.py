@@ -28,7 +28,8 @@ from coterie.methods import Method
 from coterie.methods.pcl import PCL
 from coterie.runs.directory import RunDirectory
 from coterie.training.loop import train
-from coterie.training.meters import LossMeter, memory
+from coterie.training.memory import max_memory
+from coterie.training.meters import LossMeter
 from coterie.training.precision import Precision
 from tests.helpers.engine import add_plain, ended, fork, outcome, recipe, same, train_into
 
@@ -143,14 +144,14 @@ def test_a_loss_that_is_no_number(tmp_path: Path, whole: Path, monkeypatch: pyte
 
 
 def test_the_step_is_named_though_the_device_is_asked_seldom() -> None:
-    watch = LossMeter(CPU)
-    watch.patience = 50  # as on a GPU
+    meter = LossMeter(CPU)
+    meter.check_every = 50  # as on a GPU
     for step in range(49):
         bad = math.inf if step >= 31 else 1.0
         terms = {"loss": torch.tensor(bad), "ce": torch.tensor(1.0), "kl": torch.tensor(bad)}
-        watch.add(terms, Piece(np.array([step, 7]), 2, 1.0), step, 0.5)
+        meter.add(terms, Piece(np.array([step, 7]), 2, 1.0), step, 0.5)
     with pytest.raises(Failure, match=r"at step 31: loss, kl \(learning rate 0\.5, training images 31, 7\)"):
-        watch.check()
+        meter.check()
 
 
 def test_out_of_memory_says_what_helps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -172,7 +173,7 @@ def test_out_of_memory_says_what_helps(tmp_path: Path, capfd: pytest.CaptureFixt
 
     assert ended(fork(job)) == [1]
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("coterie:")]
-    assert len(said) == 1 and "Out of memory with a batch of 600: --accumulate 2" in said[0], said
+    assert len(said) == 1 and "Out of memory with a batch of 600: `accumulate` 2" in said[0], said
 
 
 LARGE_PARENT = """
@@ -182,10 +183,10 @@ print(subprocess.run([sys.executable, "-c", sys.argv[1]], check=True, capture_ou
 """
 CHILD = """
 import resource, torch
-from coterie.training.meters import memory
-before = memory(torch.device("cpu"))
+from coterie.training.memory import max_memory
+before = max_memory(torch.device("cpu"))
 held = b"x" * (300 << 20)
-print(before, memory(torch.device("cpu")), 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(before, max_memory(torch.device("cpu")), 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
@@ -206,9 +207,9 @@ def test_peak_memory_without_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "read_text", no_such_file)
     for platform, factor in (("darwin", 1), ("freebsd14", 1024)):
         monkeypatch.setattr(sys, "platform", platform)
-        assert memory(CPU) == factor * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        assert max_memory(CPU) == factor * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
-    assert memory(CPU) == 0
+    assert max_memory(CPU) == 0
 
 
 def _terms(out: Path) -> list[dict[str, float]]:
@@ -322,7 +323,7 @@ def test_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     try:
         import wandb  # noqa: F401
     except ImportError:
-        with pytest.raises(InputError, match="--track wandb needs the package wandb: pip install wandb"):
+        with pytest.raises(InputError, match="`track` wandb needs the package wandb: pip install wandb"):
             train(recipe(track="wandb"), tmp_path / "out")
         assert not (tmp_path / "out").exists()
         return
@@ -369,7 +370,7 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="`warmup` belongs to"):
         schedule = {"class_path": "torch.optim.lr_scheduler.ExponentialLR", "init_args": {"gamma": 0.9}}
         train(recipe(schedule=schedule, warmup=0.1), tmp_path / "warm")
-    with pytest.raises(InputError, match="--sync-batch-norm needs a GPU"):
+    with pytest.raises(InputError, match="`sync_batch_norm` needs a GPU"):
         train(recipe(sync_batch_norm=True, device="cpu"), tmp_path / "synchronised")
     assert not list(tmp_path.iterdir())  # a refused command leaves nothing that would stand in a better one's way
     with pytest.raises(InputError, match="precision"):

@@ -81,4 +81,4 @@ def need(name: TrackerName) -> Any:
     try:
         return importlib.import_module({"tensorboard": "torch.utils.tensorboard", "wandb": "wandb"}[name])
     except ImportError:
-        raise InputError(f"--track {name} needs the package {name}: pip install {name}.") from None
+        raise InputError(f"`track` {name} needs the package {name}: pip install {name}.") from None
