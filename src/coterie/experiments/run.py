@@ -24,7 +24,7 @@ from ..methods import Method
 from ..report import page
 from ..report.table import Table, number, text, to_html
 from ..runs.evaluate_run import evaluate_run
-from ..runs.reader import Record, Result, read, score
+from ..runs.reader import Record, Result, read_run, score
 from ..runs.rebuild import load_student, restored
 from ..training.loop import train as train_recipe
 
@@ -56,7 +56,7 @@ class Run:
             raise InputError(f"{self.path} is not a run directory: it has no config.yaml.")
 
     def _read(self) -> Result:
-        return read(self.path)
+        return read_run(self.path)
 
     @property
     def config(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from safetensors import SafetensorError, safe_open
 
-from ..runs.reader import Result, read, short
+from ..runs.reader import Result, class_name, read_run
 from .job import Job
 
 Kind = Literal["missing", "partial", "done", "damaged"]
@@ -34,7 +34,7 @@ def state(out: Path, job: Job, weights: bool = False) -> State:
     path = out / job.name
     if not path.is_dir() or not any(path.iterdir()):
         return State("missing", Result(path), failure(out, job))
-    result = read(path)
+    result = read_run(path)
     if wrong := _damage(job, result):
         return State("damaged", result, wrong)
     student, checkpoint = path / "student.safetensors", path / "checkpoint.pt"
@@ -73,7 +73,7 @@ def _stored(config: dict[str, Any], option: str) -> Any:
     found = config.get(head)
     if rest:
         return found.get("init_args", {}).get(rest) if isinstance(found, dict) else None
-    return short(found) if isinstance(found, dict) else found
+    return class_name(found) if isinstance(found, dict) else found
 
 
 def log_file(out: Path, job: Job) -> Path:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from ..experiments.job import Job
 from ..experiments.state import State, state
 from ..metrics.seeds import Difference, Spread, paired
-from ..runs.reader import Record, Result, at_its_fastest, score
+from ..runs.reader import Record, Result, fastest_seconds, score
 from .numbers import PARAMETERS, Number
 from .sizes import ensemble_parameters
 from .tables import Cell, beside
@@ -162,7 +162,7 @@ def cost_ratio(ours: Finished, theirs: Finished, teacher: Result | None) -> floa
 
 
 def _seconds(runs: Sequence[Result]) -> float | None:
-    times = [at_its_fastest(run) for run in runs]
+    times = [fastest_seconds(run) for run in runs]
     known = [time for time in times if time is not None]
     return sum(known) if len(known) == len(times) else None
 

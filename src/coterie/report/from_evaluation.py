@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from ..metrics.seeds import NOTHING, Spread
-from ..runs.reader import at_its_fastest
+from ..runs.reader import fastest_seconds
 from .charts import COLOURS, Line, brief, reliability
 from .content import Figure, Gallery, Picture, Section, Tile, by_setting
 from .evaluation import SHOWN, Entry, by_settings, seconds, shown
@@ -114,7 +114,7 @@ def _clock_ratio(f: Entry, base: Entry | None) -> float | None:
     """Each run at its fastest, for other work slows some down; known once both have finished."""
     if base is None or not _both_finished(f, base):
         return None
-    mine, other = (Spread.of(map(at_its_fastest, g.group.counted)) for g in (f, base))
+    mine, other = (Spread.of(map(fastest_seconds, g.group.counted)) for g in (f, base))
     return ratio(_mean(mine), _mean(other))
 
 

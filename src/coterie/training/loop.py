@@ -69,7 +69,7 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
             return recipe.mix(views, labels, len(data.classes), rates.progress(step), draws)
 
         def save(due: bool) -> None:
-            """Save if a checkpoint is due or a process has received a stop signal; in that case stop."""
+            """Save if a checkpoint is due; if any process has received a stop signal, save and stop."""
             due, stop = world.any_rank(due and world.rank == 0, signals.seen is not None)
             if due or stop:
                 captured = state.capture(world)
