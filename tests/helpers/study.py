@@ -42,7 +42,7 @@ def toy_study(mixing: float | None = 0.5) -> Study:
 
 
 def write_study_run(out: Path, cell: Cell, seed: int, error: float) -> None:
-    """A finished run whose deployed network has this error; its NLL is a tenth of it, its images are 10,000."""
+    """Write a finished run: this error of the deployed network, a tenth of it as NLL, 10,000 images."""
     job = next(job for job in cell.jobs if job.seed == seed)
     every = int(job.options["evaluate_every"])
     path = write_run(out, job, {"peer1": error, "mean1": error}, train=cost(job) * every)

@@ -1,4 +1,4 @@
-"""Many processes give what one gives: gradients, mean peers, numbers; one that dies comes back."""
+"""Several processes compute what one computes: gradients, mean peers, scores; a killed one is restarted."""
 
 from __future__ import annotations
 
@@ -59,19 +59,19 @@ def test_every_image_in_one_piece() -> None:
 
 
 def _names() -> list[str]:
-    """Every method whose batches may be cut up, so new ones join by themselves; KD needs a teacher."""
+    """Return every method whose batches may be split, new ones included; KD needs a teacher."""
     return [name for name, method in methods.available().items() if name != "KD" and not method.couples_batch]
 
 
 class _Holding(Exception):
-    """As libraries raise them: made from two things, holding what cannot be sent."""
+    """An error as libraries raise them: with two arguments, holding an object that cannot be pickled."""
 
     def __init__(self, what: str, file: Any) -> None:
         super().__init__(what)
         self.file = file
 
 
-def test_an_error_that_cannot_be_sent_is_told_all_the_same() -> None:
+def test_an_error_that_cannot_be_pickled_is_sent_as_its_message() -> None:
     with Path(__file__).open() as file:
         error = _picklable(_Holding("no such project", file))
     assert isinstance(error, Failure) and str(error) == "_Holding: no such project"
@@ -86,10 +86,10 @@ def test_readers_are_divided_among_the_processes_of_a_machine(monkeypatch: pytes
 
 
 def _gradients(world: World, name: str, accumulate: int = 1, unused: bool = False) -> dict[str, Any]:
-    """A step on a batch of every kind: the gradients of each, the mean peers, and the scores."""
-    made = recipe(method=name, model_options={"dropout": 0.0, "unused": unused})
-    method = made.build()
-    forward, optimizer = world.parallel(method, made.data), made.build_optimizer(method)
+    """Return the gradients of a step on a batch of every kind, the mean peers, and the scores."""
+    run_recipe = recipe(method=name, model_options={"dropout": 0.0, "unused": unused})
+    method = run_recipe.build()
+    forward, optimizer = world.parallel(method, run_recipe.data), run_recipe.build_optimizer(method)
     gradients, start = [], 0
     method.train()
     for module in method.modules():  # a head may have a batch-norm of its own, as ONE's gate
@@ -99,7 +99,7 @@ def _gradients(world: World, name: str, accumulate: int = 1, unused: bool = Fals
         pieces = split_batch(np.arange(start, start + n), world.size, world.rank, accumulate)
         start += n
         for piece in pieces:
-            views, labels = made.data.views(piece.images, method.views, 0, 0)
+            views, labels = run_recipe.data.views(piece.images, method.views, 0, 0)
             with world.maybe_no_sync(forward, sync=piece is pieces[-1]):
                 terms = forward(views if len(views) > 1 else views[0], labels, 50)
                 (terms["loss"] * piece.weight).backward()
@@ -108,7 +108,7 @@ def _gradients(world: World, name: str, accumulate: int = 1, unused: bool = Fals
         optimizer.zero_grad()
         method.after_step()
     world.share_buffers(method)
-    test = made.data.test_batches(100, world.share(made.data.test_size))
+    test = run_recipe.data.test_batches(100, world.share(run_recipe.data.test_size))
     scores = evaluate(method, test, CPU, world.gather)
     return {"gradients": gradients, "state": copy.deepcopy(method.state_dict()), "scores": scores}
 
@@ -118,9 +118,9 @@ def test_two_processes_give_the_gradients_of_one(tmp_path: Path) -> None:
 
     def job() -> None:
         with join(CPU) as world:
-            found = {f"{name} {k}": _gradients(world, name, accumulate=k) for name in _names() for k in (1, 2)}
-            found["unused"] = _gradients(world, "PCL", unused=True)
-            torch.save(found, tmp_path / f"rank{world.rank}.pt")
+            gradients = {f"{name} {k}": _gradients(world, name, accumulate=k) for name in _names() for k in (1, 2)}
+            gradients["unused"] = _gradients(world, "PCL", unused=True)
+            torch.save(gradients, tmp_path / f"rank{world.rank}.pt")
 
     assert ended(*fork_ranks(2, job)) == [0, 0]
     ranks = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
@@ -140,10 +140,10 @@ def test_sharded_evaluation_is_exact(tmp_path: Path) -> None:
 
     def job() -> None:
         with join(CPU) as world:
-            made = recipe(method="PCL")
-            method = made.build()
-            images = torch.cat([images for images, _ in made.data.test_batches(100)])[:8]
-            labels = torch.cat([labels for _, labels in made.data.test_batches(100)])[:8]
+            run_recipe = recipe(method="PCL")
+            method = run_recipe.build()
+            images = torch.cat([images for images, _ in run_recipe.data.test_batches(100)])[:8]
+            labels = torch.cat([labels for _, labels in run_recipe.data.test_batches(100)])[:8]
             part = [slice(0, 5), slice(5, 8), slice(8, 8)][world.rank]
             batches = [(images[part], labels[part])] if len(labels[part]) else []
             got = evaluate(method, batches, CPU, world.gather)
@@ -196,7 +196,7 @@ def test_the_number_of_processes_may_change(tmp_path: Path, every: int) -> None:
     _close(outcome(out)[1], outcome(tmp_path / "whole")[1])
 
 
-def test_a_batch_that_belongs_together_is_not_cut_up(tmp_path: Path) -> None:
+def test_a_method_that_compares_images_refuses_split_batches(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="MCL compares the images of a batch with each other"):
         train(recipe(method="MCL", accumulate=2), tmp_path / "out")
     with pytest.raises(InputError, match="train it in one process"):
@@ -210,7 +210,7 @@ def test_one_refusal_ends_all(tmp_path: Path) -> None:
 
 @contextmanager
 def _torchrun(out: Path, *arguments: str, restarts: int = 0) -> Iterator[subprocess.Popen[str]]:
-    """Two processes under torchrun, once they have saved twice."""
+    """Start two processes under torchrun; yield once they have saved twice."""
     options = ["--model", "resnet8", "--data.limit", "5", "--batch", "16", "--peers", "2", "--epochs", "6"]
     options += ["--checkpoint-every", "0s", *arguments]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -231,14 +231,14 @@ def _torchrun(out: Path, *arguments: str, restarts: int = 0) -> Iterator[subproc
         agent.wait(60)
 
 
-def test_torchrun_brings_a_killed_worker_back(tmp_path: Path) -> None:
+def test_torchrun_restarts_a_killed_worker(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with _torchrun(out, restarts=2) as agent:
         children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
         second = [p for p in children if "\0RANK=1\0" in Path(f"/proc/{p}/environ").read_text()]
         os.kill(int(second[0]), signal.SIGKILL)
-        _, said = agent.communicate(timeout=240)
-    assert agent.returncode == 0, said
+        _, stderr = agent.communicate(timeout=240)
+    assert agent.returncode == 0, stderr
     continued = json.loads((out / "environment.json").read_text())
     assert continued["processes"] == 2 and len(continued["continued"]) == 1
     whole = tmp_path / "whole"
@@ -253,9 +253,9 @@ def test_torchrun_brings_a_killed_worker_back(tmp_path: Path) -> None:
 def test_torchrun_passes_a_signal_on(tmp_path: Path) -> None:
     with _torchrun(tmp_path / "out", "--epochs", "3000") as agent:
         agent.terminate()
-        _, said = agent.communicate(timeout=60)
-    assert agent.returncode != 0 and said.count("coterie: stopped by a signal after step ") == 2, said
-    step = int(said.rpartition("stopped by a signal after step ")[2].partition(";")[0])
+        _, stderr = agent.communicate(timeout=60)
+    assert agent.returncode != 0 and stderr.count("coterie: stopped by a signal after step ") == 2, stderr
+    step = int(stderr.rpartition("stopped by a signal after step ")[2].partition(";")[0])
     assert torch.load(tmp_path / "out/checkpoint.pt", weights_only=True)["step"] == step
 
 
@@ -281,12 +281,12 @@ def test_synchronised_batch_norm_keeps_what_else_a_layer_does() -> None:
 def test_synchronised_batch_norm_keeps_what_is_shared() -> None:
     with pytest.raises(InputError, match="needs a GPU"):
         synchronise_batch_norm(torch.nn.BatchNorm2d(2), CPU)
-    made = recipe(model="resnet8")
-    method, plain = made.build(), made.build()
+    run_recipe = recipe(model="resnet8")
+    method, plain = run_recipe.build(), run_recipe.build()
     synchronise_batch_norm(method, torch.device("cuda"))
     kinds = [type(m) for m in method.modules() if isinstance(m, _BatchNorm)]
     assert len(kinds) > 10 and set(kinds) == {torch.nn.SyncBatchNorm}
     first, second = method.net.peers
     assert first.stage1 is second.stage1 and first.stem is second.stem
-    views, labels = made.data.views(np.arange(4), method.views, 0, 0)
+    views, labels = run_recipe.data.views(np.arange(4), method.views, 0, 0)
     assert same(method(views, labels, 3), plain(views, labels, 3))  # without a group it is batch-norm

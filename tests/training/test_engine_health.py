@@ -1,4 +1,4 @@
-"""Signals, losses that are no numbers, memory, precision, tracking: what happens around the loop."""
+"""Signals, losses that are not finite, memory, precision and tracking of a training."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def plain() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def whole(plain: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run nothing happened to, tracked."""
+    """Train without interruption, tracked; return the run."""
     out = tmp_path_factory.mktemp("whole")
     train(recipe(track="tensorboard"), out)
     return out
@@ -78,12 +78,12 @@ def test_a_signal_to_the_whole_group_leaves_the_workers_to_the_run(tmp_path: Pat
         time.sleep(0.5)
         os.kill(process.pid, signal.SIGTERM)
         os.kill(process.pid, signal.SIGTERM)  # as `timeout` does
-        _, said = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=60)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 75, said
-    assert "coterie: stopped by a signal after step " in said and "Traceback" not in said
+    assert process.returncode == 75, stderr
+    assert "coterie: stopped by a signal after step " in stderr and "Traceback" not in stderr
 
 
 def test_sigterm_from_the_command_line(tmp_path: Path) -> None:
@@ -94,9 +94,9 @@ def test_sigterm_from_the_command_line(tmp_path: Path) -> None:
     while not (tmp_path / "out/metrics.jsonl").exists():
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 75 and "Traceback" not in said
-    assert said.splitlines()[-1].startswith("coterie: stopped by a signal after step "), said
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 75 and "Traceback" not in stderr
+    assert stderr.splitlines()[-1].startswith("coterie: stopped by a signal after step "), stderr
     again = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert again.returncode == 0, again.stderr
     options = {"model": "resnet8", "epochs": 4, "ema_horizon": 1000 / 117300}
@@ -124,7 +124,7 @@ def test_signals_save_in_mid_epoch(tmp_path: Path, whole: Path, number: signal.S
     assert same(outcome(tmp_path / "out"), outcome(whole))
 
 
-def test_a_loss_that_is_no_number(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_is_not_finite(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original, calls = PCL.forward, [0]
 
     def forward(self: PCL, views: Any, labels: Tensor, epoch: int) -> dict[str, Tensor]:
@@ -143,7 +143,7 @@ def test_a_loss_that_is_no_number(tmp_path: Path, whole: Path, monkeypatch: pyte
     assert same(outcome(tmp_path / "out"), outcome(whole))
 
 
-def test_the_step_is_named_though_the_device_is_asked_seldom() -> None:
+def test_the_step_is_named_though_the_device_is_synchronised_seldom() -> None:
     meter = LossMeter(CPU)
     meter.check_every = 50  # as on a GPU
     for step in range(49):
@@ -155,7 +155,7 @@ def test_the_step_is_named_though_the_device_is_asked_seldom() -> None:
 
 
 def test_out_of_memory_says_what_helps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A real one: the kernel gives this process no more memory."""
+    """Run out of memory for real: the kernel gives this process no more."""
 
     def job() -> None:
         original = PCL.forward
@@ -172,8 +172,8 @@ def test_out_of_memory_says_what_helps(tmp_path: Path, capfd: pytest.CaptureFixt
         train(recipe(model="resnet8", data=data, batch=600), tmp_path / "out")
 
     assert ended(fork(job)) == [1]
-    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("coterie:")]
-    assert len(said) == 1 and "Out of memory with a batch of 600: `accumulate` 2" in said[0], said
+    errors = [line for line in capfd.readouterr().err.splitlines() if line.startswith("coterie:")]
+    assert len(errors) == 1 and "Out of memory with a batch of 600: `accumulate` 2" in errors[0], errors
 
 
 LARGE_PARENT = """
@@ -193,8 +193,8 @@ print(before, max_memory(torch.device("cpu")), 1024 * resource.getrusage(resourc
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="ru_maxrss is right elsewhere")
 def test_peak_memory_is_not_that_of_the_process_that_started_it() -> None:
     command = [sys.executable, "-c", LARGE_PARENT, CHILD]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    before, after, inherited = map(int, said.split())
+    stdout = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    before, after, inherited = map(int, stdout.split())
     assert inherited >= 1000 << 20, "this kernel hands nothing on"
     assert 50 << 20 < before < 700 << 20  # torch, and no gigabyte
     assert 200 << 20 < after - before < 310 << 20  # less where the imports' own peak was higher
@@ -312,8 +312,8 @@ def test_the_same_numbers_everywhere(tmp_path: Path, whole: Path) -> None:
         "time/images_per_second": lambda r: r["time"]["images_per_second"],
         "lr": lambda r: r["lr"],
     }.items():
-        found = [(event.step, event.value) for event in events.Scalars(tag)]
-        assert found == [(r["epoch"], pytest.approx(read(r), rel=1e-6)) for r in records], tag
+        logged = [(event.step, event.value) for event in events.Scalars(tag)]
+        assert logged == [(r["epoch"], pytest.approx(read(r), rel=1e-6)) for r in records], tag
     assert records[0]["time"]["memory"] > 2**20
     noted = json.loads((tmp_path / "environment.json").read_text())
     assert noted["seed"] == 0 and noted["torch"] == torch.__version__ and len(noted["continued"]) == 1
@@ -332,7 +332,7 @@ def test_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert list((tmp_path / "out/wandb").glob("offline-run-*/*.wandb"))
 
 
-def test_what_a_person_sees(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     train(recipe(checkpoint_every="1h"), tmp_path)
     lines = capfd.readouterr().err.splitlines()
     assert lines[0].startswith("training  epoch 1/3  error ")
@@ -343,8 +343,8 @@ def test_what_a_person_sees(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
 def test_optimisers_and_schedules() -> None:
     """By their torch classes; decay can be kept from biases; cosine with warm-up against its formula."""
     adamw = {"class_path": "AdamW", "init_args": {"lr": 0.01, "weight_decay": 0.1}}
-    made = recipe(model="resnet8", optimizer=adamw, decay_norm_and_bias=False)
-    optimizer = made.build_optimizer(method := made.build())
+    run_recipe = recipe(model="resnet8", optimizer=adamw, decay_norm_and_bias=False)
+    optimizer = run_recipe.build_optimizer(method := run_recipe.build())
     assert isinstance(optimizer, torch.optim.AdamW)
     decayed, free = optimizer.param_groups
     assert decayed["weight_decay"] == 0.1 and free["weight_decay"] == 0.0

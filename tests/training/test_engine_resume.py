@@ -1,4 +1,4 @@
-"""A run that was killed and continued any number of times ends as if nothing had happened, bit for bit."""
+"""A run that was killed and continued any number of times equals an undisturbed one, bit for bit."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def plain() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def whole(plain: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run nothing happened to."""
+    """Train without interruption; return the run."""
     out = tmp_path_factory.mktemp("whole")
     train(recipe(), out)
     return out
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """Raised in place of a killed process."""
 
 
 @pytest.fixture
 def crash_after(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Make the process vanish after n optimiser steps, before anything of the nth is saved."""
+    """Raise Crash after n optimiser steps, before anything of the nth is saved."""
     original, left = Method.after_step, [0]
 
     def after_step(self: Method) -> None:
@@ -205,7 +205,7 @@ def test_damaged_checkpoint(
         return
     capfd.readouterr()
     train(recipe(), out)
-    assert "warning" in (said := capfd.readouterr().err) and "checkpoint.pt is damaged" in said
+    assert "warning" in (stderr := capfd.readouterr().err) and "checkpoint.pt is damaged" in stderr
     assert same(outcome(out), outcome(whole))
 
 
@@ -248,8 +248,8 @@ def test_no_room(tmp_path: Path, whole: Path, capfd: pytest.CaptureFixture[str])
         train(recipe(), out)
 
     assert ended(fork(limited)) == [1]
-    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("coterie:")]
-    assert len(said) == 1 and "checkpoint.pt could not be written (File too large)" in said[0], said
+    errors = [line for line in capfd.readouterr().err.splitlines() if line.startswith("coterie:")]
+    assert len(errors) == 1 and "checkpoint.pt could not be written (File too large)" in errors[0], errors
     assert not list(out.glob("*.part"))
     assert torch.load(out / "checkpoint.pt", weights_only=True)["step"] == 4
     train(recipe(), out)
@@ -279,7 +279,7 @@ def test_failing_fsync(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPa
         assert same(outcome(out), outcome(whole))
 
 
-def test_a_place_without_locks_is_told_and_used(
+def test_a_file_system_without_locks_gives_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def no_locks(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""The loop: schedules as fractions, the same seed the same run, the same command goes on."""
+"""The loop: schedules as fractions, equal runs of equal seeds, continued runs."""
 
 from __future__ import annotations
 
@@ -78,16 +78,16 @@ def test_an_epoch_keeps_every_image_and_leaves_none_alone() -> None:
 
 
 def test_ramp_up_and_horizon_follow_the_length_of_the_training_unless_given() -> None:
-    made = recipe(epochs=30)
-    method = made.build()
+    run_recipe = recipe(epochs=30)
+    method = run_recipe.build()
     steps = 30 * math.ceil(100 / 32)
     assert isinstance(method, coterie.PCL)
     assert method.ramp_up == pytest.approx(8.0)
     assert method.mean.beta == pytest.approx(1 - 1 / max(1, steps * 1000 / 117300))
-    assert made.resolved == {"method.ramp_up": pytest.approx(8.0), "method.beta": method.mean.beta}
-    assert "ramp_up" not in made.config["method"]["init_args"]  # the options keep what was asked for
-    given = recipe(epochs=30, method={"class_path": "PCL", "init_args": {"ramp_up": 80, "beta": 0.999}}).build()
-    assert (given.ramp_up, given.mean.beta) == (80, 0.999)
+    assert run_recipe.resolved == {"method.ramp_up": pytest.approx(8.0), "method.beta": method.mean.beta}
+    assert "ramp_up" not in run_recipe.config["method"]["init_args"]  # the options stay as they were set
+    method = recipe(epochs=30, method={"class_path": "PCL", "init_args": {"ramp_up": 80, "beta": 0.999}}).build()
+    assert (method.ramp_up, method.mean.beta) == (80, 0.999)
     mutual = {"class_path": "PCL", "init_args": {"peer_teacher": "mutual", "beta": 0.5}}
     assert recipe(method=mutual, ema=True).build().mean.beta == 0.5  # also where only --ema keeps averages
     paper = from_options({})  # the defaults are the paper's protocol, at CIFAR's 50,000 images
@@ -172,12 +172,12 @@ def test_scores_against_numpy() -> None:
         for peer in net.peers:
             peer.head.weight.mul_(30)
     sets = [(torch.randn(n, 3, 8, 8), torch.randint(7, (n,))) for n in (40, 23)]
-    found = evaluate(method, sets)
+    scores = evaluate(method, sets)
     images, y = torch.cat([s[0] for s in sets]), torch.cat([s[1] for s in sets]).numpy()
     z = [peer(images).detach().double().numpy() for peer in net.peers]
     p = [np.exp(a - a.max(1, keepdims=True)) for a in z]
     p = [a / a.sum(1, keepdims=True) for a in p]
-    score = found["predictors"]["peer2"]
+    score = scores["predictors"]["peer2"]
     assert score["error"] == pytest.approx(100 * np.mean(z[1].argmax(1) != y))
     top5 = np.argsort(-z[1], axis=1)[:, :5]
     assert score["top5_error"] == pytest.approx(100 * np.mean([y[i] not in top5[i] for i in range(len(y))]))
@@ -191,10 +191,10 @@ def test_scores_against_numpy() -> None:
     assert score["ece"] == pytest.approx(ece, rel=1e-4)
     pairs = [(0, 1), (0, 2), (1, 2)]
     distance = np.mean([np.linalg.norm(p[a] - p[b], axis=1).mean() for a, b in pairs])
-    assert found["diversity"]["peer"] == pytest.approx(distance, rel=1e-4)
+    assert scores["diversity"]["peer"] == pytest.approx(distance, rel=1e-4)
     agree = np.mean([(z[a].argmax(1) == z[b].argmax(1)).mean() for a, b in pairs])
-    assert found["agreement"]["peer"] == pytest.approx(agree)
-    assert set(found["diversity"]) == {"peer", "mean"}
+    assert scores["agreement"]["peer"] == pytest.approx(agree)
+    assert set(scores["diversity"]) == {"peer", "mean"}
 
 
 def test_the_example_of_an_own_loop(tmp_path: Path) -> None:
@@ -210,9 +210,9 @@ def test_short_names_mean_our_methods_whatever_else_is_called_so() -> None:
     twin = type("PCL", (coterie.PCL,), {"__module__": "coterie.methods.pcl", "__qualname__": "PCL"})
     assert recipe(method="PCL").method_class is coterie.PCL
     assert recipe(method={"class_path": "PCL", "init_args": {"temperature": 2.0}}).method_class is coterie.PCL
-    made = parser()
-    assert parse(made, ["--method", "PCL"]).method.class_path == "coterie.PCL"
-    assert parse(made, ["--method=PCL"]).method.class_path == "coterie.PCL"
+    train_parser = parser()
+    assert parse(train_parser, ["--method", "PCL"]).method.class_path == "coterie.PCL"
+    assert parse(train_parser, ["--method=PCL"]).method.class_path == "coterie.PCL"
     del twin
     gc.collect()  # for the tests that follow
 
@@ -241,8 +241,8 @@ def test_a_run_from_before_an_option_existed_goes_on(tmp_path: Path) -> None:
     ],
 )
 def test_a_switch_may_stand_alone(words: list[str], compiled: bool | str) -> None:
-    found = parse(parser(), words)
-    assert found.compile == compiled and found.ema == ("--ema" in words)
+    config = parse(parser(), words)
+    assert config.compile == compiled and config.ema == ("--ema" in words)
 
 
 def test_rarer_evaluations_change_nothing_but_the_records(tmp_path: Path) -> None:
