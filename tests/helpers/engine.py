@@ -19,7 +19,7 @@ from coterie import models
 from coterie.config.options import from_options
 from coterie.config.recipe import Recipe
 from coterie.errors import Failure, InputError, Stopped
-from coterie.training.loop import train
+from coterie.training.loop import train_recipe
 
 
 class Plain(nn.Module):
@@ -120,4 +120,4 @@ def ended(*processes: multiprocessing.Process, timeout: float = 120) -> list[int
 
 
 def train_into(out: Path, **changes: Any) -> Callable[[], Any]:
-    return lambda: train(recipe(**changes), out)
+    return lambda: train_recipe(recipe(**changes), out)

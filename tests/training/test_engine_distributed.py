@@ -27,7 +27,7 @@ from coterie.methods import Method
 from coterie.metrics.evaluate import evaluate
 from coterie.models import factory
 from coterie.training.distributed import World, _picklable, join, synchronise_batch_norm
-from coterie.training.loop import train
+from coterie.training.loop import train_recipe
 from tests.helpers.engine import add_plain, ended, fork_ranks, outcome, recipe, same, train_into
 
 
@@ -169,7 +169,7 @@ def _close(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> None:
 def test_the_number_of_processes_may_change(tmp_path: Path, every: int) -> None:
     """One process, stopped in mid-epoch; two, stopped; three to the end: the numbers of one from start to end."""
     options = {"model_options": {"dropout": 0.0}, "evaluate_every": every}
-    train(recipe(**options), tmp_path / "whole")
+    train_recipe(recipe(**options), tmp_path / "whole")
     out = tmp_path / "out"
 
     def until(steps: int) -> Callable[[], None]:
@@ -185,7 +185,7 @@ def test_the_number_of_processes_may_change(tmp_path: Path, every: int) -> None:
                     os.kill(os.getpid(), signal.SIGUSR1)
 
             Method.after_step = after_step  # type: ignore[method-assign]  # in a process of its own
-            train(recipe(**options), out)
+            train_recipe(recipe(**options), out)
 
         return job
 
@@ -198,7 +198,7 @@ def test_the_number_of_processes_may_change(tmp_path: Path, every: int) -> None:
 
 def test_a_method_that_compares_images_refuses_split_batches(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="MCL compares the images of a batch with each other"):
-        train(recipe(method="MCL", accumulate=2), tmp_path / "out")
+        train_recipe(recipe(method="MCL", accumulate=2), tmp_path / "out")
     with pytest.raises(InputError, match="train it in one process"):
         World(CPU, 0, 2).check_method(recipe(method="MCL").build(), 1)
 

@@ -27,7 +27,7 @@ from coterie.errors import Failure, InputError
 from coterie.methods import Method
 from coterie.methods.pcl import PCL
 from coterie.runs.directory import RunDirectory
-from coterie.training.loop import train
+from coterie.training.loop import train_recipe
 from coterie.training.memory import max_memory
 from coterie.training.meters import LossMeter
 from coterie.training.precision import Precision
@@ -47,7 +47,7 @@ def plain() -> Iterator[None]:
 def whole(plain: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train without interruption, tracked; return the run."""
     out = tmp_path_factory.mktemp("whole")
-    train(recipe(track="tensorboard"), out)
+    train_recipe(recipe(track="tensorboard"), out)
     return out
 
 
@@ -100,7 +100,7 @@ def test_sigterm_from_the_command_line(tmp_path: Path) -> None:
     again = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert again.returncode == 0, again.stderr
     options = {"model": "resnet8", "epochs": 4, "ema_horizon": 1000 / 117300}
-    train(recipe(**options), tmp_path / "whole")
+    train_recipe(recipe(**options), tmp_path / "whole")
     assert same(outcome(tmp_path / "out"), outcome(tmp_path / "whole"))
 
 
@@ -116,11 +116,11 @@ def test_signals_save_in_mid_epoch(tmp_path: Path, whole: Path, number: signal.S
                 os.kill(os.getpid(), number)
 
         Method.after_step = after_step  # type: ignore[method-assign]  # in a process of its own
-        train(recipe(checkpoint_every="1h"), tmp_path / "out")
+        train_recipe(recipe(checkpoint_every="1h"), tmp_path / "out")
 
     assert ended(fork(interrupted)) == [75]
     assert torch.load(tmp_path / "out/checkpoint.pt", weights_only=True)["step"] == 5
-    train(recipe(checkpoint_every="1h"), tmp_path / "out")
+    train_recipe(recipe(checkpoint_every="1h"), tmp_path / "out")
     assert same(outcome(tmp_path / "out"), outcome(whole))
 
 
@@ -135,11 +135,11 @@ def test_a_loss_that_is_not_finite(tmp_path: Path, whole: Path, monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr(PCL, "forward", forward)
         with pytest.raises(Failure) as failure:
-            train(recipe(), tmp_path / "out")
+            train_recipe(recipe(), tmp_path / "out")
     images = ", ".join(map(str, epoch_order(0, 1, 50)[:16]))
     assert f"at step 4: ce_ensemble (learning rate 0.1, training images {images})" in str(failure.value)
     assert torch.load(tmp_path / "out/checkpoint.pt", weights_only=True)["step"] == 4
-    train(recipe(), tmp_path / "out")
+    train_recipe(recipe(), tmp_path / "out")
     assert same(outcome(tmp_path / "out"), outcome(whole))
 
 
@@ -169,7 +169,7 @@ def test_out_of_memory_says_what_helps(tmp_path: Path, capfd: pytest.CaptureFixt
 
         PCL.forward = forward  # type: ignore[method-assign]  # in a process of its own
         data = {"class_path": "digits"}
-        train(recipe(model="resnet8", data=data, batch=600), tmp_path / "out")
+        train_recipe(recipe(model="resnet8", data=data, batch=600), tmp_path / "out")
 
     assert ended(fork(job)) == [1]
     errors = [line for line in capfd.readouterr().err.splitlines() if line.startswith("coterie:")]
@@ -218,9 +218,9 @@ def _terms(out: Path) -> list[dict[str, float]]:
 
 def test_half_precision(tmp_path: Path) -> None:
     options = {"model": "resnet8", "batch": 25, "epochs": 2, "checkpoint_every": "1h"}
-    train(recipe(**options), tmp_path / "32")
+    train_recipe(recipe(**options), tmp_path / "32")
     for precision, tolerance in (("bf16", 0.005), ("fp16", 0.0005)):
-        train(recipe(**options, precision=precision), tmp_path / precision)
+        train_recipe(recipe(**options, precision=precision), tmp_path / precision)
         for half, full in zip(_terms(tmp_path / precision), _terms(tmp_path / "32"), strict=True):
             assert half["loss"] == pytest.approx(full["loss"], rel=tolerance)
             assert half["loss"] != full["loss"]
@@ -245,7 +245,7 @@ def test_an_overflow_skips_the_step_and_the_average(tmp_path: Path, monkeypatch:
         return taken
 
     monkeypatch.setattr(Precision, "step", step)
-    method = train(recipe(precision="fp16"), tmp_path / "out")
+    method = train_recipe(recipe(precision="fp16"), tmp_path / "out")
     assert method.mean is not None and method.mean.step == 11
     state = torch.load(tmp_path / "out/checkpoint.pt", weights_only=True)
     assert state["precision"]["scale"] == 2.0**15 and state["step"] == 12
@@ -253,12 +253,12 @@ def test_an_overflow_skips_the_step_and_the_average(tmp_path: Path, monkeypatch:
 
 def test_accumulation_and_layout_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"model_options": {"dropout": 0.0}}
-    method = train(recipe(**options), tmp_path / "one")
+    method = train_recipe(recipe(**options), tmp_path / "one")
     assert method.net.peers[0].late.weight.is_contiguous(memory_format=torch.channels_last)
-    train(recipe(**options, accumulate=3), tmp_path / "three")
+    train_recipe(recipe(**options, accumulate=3), tmp_path / "three")
     with monkeypatch.context() as patch:
         patch.setattr(torch, "channels_last", torch.contiguous_format)
-        train(recipe(**options), tmp_path / "contiguous")
+        train_recipe(recipe(**options), tmp_path / "contiguous")
     expected = outcome(tmp_path / "one")[0]["method"]
     for name in ("three", "contiguous"):
         for key, value in outcome(tmp_path / name)[0]["method"].items():
@@ -279,8 +279,8 @@ def test_clipping(format: Any) -> None:
 @pytest.mark.parametrize("how", [True, "reduce-overhead"])
 def test_compiled(tmp_path: Path, how: Any) -> None:
     options = {"method": "Baseline", "model": "resnet8", "batch": 25}
-    train(recipe(**options), tmp_path / "eager")
-    train(recipe(**options, compile=how), tmp_path / "compiled")
+    train_recipe(recipe(**options), tmp_path / "eager")
+    train_recipe(recipe(**options, compile=how), tmp_path / "compiled")
     for compiled, eager in zip(_terms(tmp_path / "compiled"), _terms(tmp_path / "eager"), strict=True):
         assert compiled == pytest.approx(eager, rel=1e-3)
 
@@ -298,7 +298,7 @@ def test_the_same_numbers_everywhere(tmp_path: Path, whole: Path) -> None:
             original(self, state)
 
         RunDirectory.save = save  # type: ignore[method-assign]  # in a process of its own
-        train(recipe(track="tensorboard"), tmp_path)
+        train_recipe(recipe(track="tensorboard"), tmp_path)
 
     assert ended(fork(dies)) == [-signal.SIGKILL]
     assert ended(fork(train_into(tmp_path, track="tensorboard"))) == [0]
@@ -324,7 +324,7 @@ def test_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         import wandb  # noqa: F401
     except ImportError:
         with pytest.raises(InputError, match="`track` wandb needs the package wandb: pip install wandb"):
-            train(recipe(track="wandb"), tmp_path / "out")
+            train_recipe(recipe(track="wandb"), tmp_path / "out")
         assert not (tmp_path / "out").exists()
         return
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -333,7 +333,7 @@ def test_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_progress_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    train(recipe(checkpoint_every="1h"), tmp_path)
+    train_recipe(recipe(checkpoint_every="1h"), tmp_path)
     lines = capfd.readouterr().err.splitlines()
     assert lines[0].startswith("training  epoch 1/3  error ")
     assert all(word in lines[0] for word in ("distil_mean 0.", "images/s", "GB", " left"))
@@ -369,9 +369,9 @@ def test_refusals(tmp_path: Path) -> None:
         recipe(clip_norm=0.0)
     with pytest.raises(InputError, match="`warmup` belongs to"):
         schedule = {"class_path": "torch.optim.lr_scheduler.ExponentialLR", "init_args": {"gamma": 0.9}}
-        train(recipe(schedule=schedule, warmup=0.1), tmp_path / "warm")
+        train_recipe(recipe(schedule=schedule, warmup=0.1), tmp_path / "warm")
     with pytest.raises(InputError, match="`sync_batch_norm` needs a GPU"):
-        train(recipe(sync_batch_norm=True, device="cpu"), tmp_path / "synchronised")
+        train_recipe(recipe(sync_batch_norm=True, device="cpu"), tmp_path / "synchronised")
     assert not list(tmp_path.iterdir())  # a refused command leaves nothing that would stand in a better one's way
     with pytest.raises(InputError, match="precision"):
         recipe(precision="64")

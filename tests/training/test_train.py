@@ -26,7 +26,7 @@ from coterie.errors import InputError
 from coterie.metrics.evaluate import evaluate
 from coterie.models import factory
 from coterie.runs.directory import RunDirectory
-from coterie.training.loop import train
+from coterie.training.loop import train_recipe
 from tests.helpers.common import TinyNet
 
 SMALL = {
@@ -114,7 +114,7 @@ def test_a_subclass_that_passes_options_on_follows_the_length_too() -> None:
 
 def test_the_same_seed_twice_gives_the_same_run(tmp_path: Path) -> None:
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        train(recipe(seed=seed), tmp_path / name)
+        train_recipe(recipe(seed=seed), tmp_path / name)
     a, b, c = (timeless(tmp_path / name) for name in "abc")
     assert a == b != c
     weights = [load_file(tmp_path / name / "student.safetensors") for name in "abc"]
@@ -123,7 +123,7 @@ def test_the_same_seed_twice_gives_the_same_run(tmp_path: Path) -> None:
 
 
 def test_a_run_directory_explains_itself(tmp_path: Path) -> None:
-    method = train(recipe(ema=True, method="Baseline"), tmp_path / "run")
+    method = train_recipe(recipe(ema=True, method="Baseline"), tmp_path / "run")
     run = RunDirectory(tmp_path / "run")
     records = run.metrics()
     assert [r["epoch"] for r in records] == [0, 1, 2, 3]
@@ -144,7 +144,7 @@ def test_a_run_directory_explains_itself(tmp_path: Path) -> None:
 
 
 def test_training_continues_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train(recipe(), tmp_path / "whole")
+    train_recipe(recipe(), tmp_path / "whole")
     calls = 0
 
     def stop(*args: object, **options: object) -> object:
@@ -157,9 +157,9 @@ def test_training_continues_where_it_stopped(tmp_path: Path, monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr("coterie.training.loop.evaluate", stop)
         with pytest.raises(KeyboardInterrupt):
-            train(recipe(), tmp_path / "parts")
+            train_recipe(recipe(), tmp_path / "parts")
     assert len(timeless(tmp_path / "parts")) == 2
-    train(recipe(), tmp_path / "parts")
+    train_recipe(recipe(), tmp_path / "parts")
     assert timeless(tmp_path / "parts") == timeless(tmp_path / "whole")
     whole, parts = (load_file(tmp_path / name / "student.safetensors") for name in ("whole", "parts"))
     assert all(torch.equal(whole[k], parts[k]) for k in whole)
@@ -219,14 +219,14 @@ def test_short_names_mean_our_methods_whatever_else_is_called_so() -> None:
 
 def test_a_run_from_before_an_option_existed_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    train(recipe(epochs=1), out)
+    train_recipe(recipe(epochs=1), out)
     old = yaml.safe_load((out / "config.yaml").read_text())
     del old["evaluate_every"]
     (out / "config.yaml").write_text(yaml.safe_dump(old))
-    train(recipe(epochs=1), out)  # the option's default is what that run had
+    train_recipe(recipe(epochs=1), out)  # the option's default is what that run had
     (out / "config.yaml").write_text(yaml.safe_dump(old))
     with pytest.raises(InputError, match="evaluate_every was 1, is 2"):
-        train(recipe(epochs=1, evaluate_every=2), out)
+        train_recipe(recipe(epochs=1, evaluate_every=2), out)
 
 
 @pytest.mark.parametrize(
@@ -246,8 +246,8 @@ def test_a_switch_may_stand_alone(words: list[str], compiled: bool | str) -> Non
 
 
 def test_rarer_evaluations_change_nothing_but_the_records(tmp_path: Path) -> None:
-    every = train(recipe(epochs=5), tmp_path / "every")
-    rarely = train(recipe(epochs=5, evaluate_every=2), tmp_path / "rarely")
+    every = train_recipe(recipe(epochs=5), tmp_path / "every")
+    rarely = train_recipe(recipe(epochs=5, evaluate_every=2), tmp_path / "rarely")
     for a, b in zip(every.parameters(), rarely.parameters(), strict=True):
         assert torch.equal(a, b)
     all_records, records = timeless(tmp_path / "every"), timeless(tmp_path / "rarely")

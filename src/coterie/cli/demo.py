@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..peers.cost import parameters
 from ..report import page
 from ..runs.directory import RunDirectory
-from ..training.loop import train
+from ..training.loop import train_recipe
 
 # A few hundred images and a small ResNet: little enough that peers have something to add. An epoch is five steps:
 # averages look back two epochs, about as far as the paper's; its fraction of the training would be two steps. All
@@ -62,7 +62,7 @@ def run(out: Path, seeds: int) -> None:
     for seed in range(seeds):
         for name, options in METHODS.items():
             runs[name].append(out / f"{name}-{seed}")
-            method = train(
+            method = train_recipe(
                 from_options({**COMMON, **options, "seed": seed}), runs[name][-1], f"{name}, seed {seed}"
             )
             sizes |= {(name, p): parameters(network) for p, network in method.predictors().items()}

@@ -30,7 +30,7 @@ def train(arguments: list[str]) -> None:
     """Train into a run directory; the same command again continues."""
     from ..config import options
     from ..config.parsing import parse
-    from ..training.loop import train as run
+    from ..training.loop import train_recipe
 
     parser = options.parser()
     parser.add_argument("--out", type=str, help="the run directory (required).")
@@ -38,7 +38,7 @@ def train(arguments: list[str]) -> None:
     if config.out is None:
         raise InputError("--out is missing: name the directory for this run.")
     recipe = options.from_namespace(parser, config)
-    run(recipe, Path(config.out), recipe.method_class.__name__)
+    train_recipe(recipe, Path(config.out), recipe.method_class.__name__)
     if os.environ.get("RANK", "0") == "0":  # torchrun starts many
         print(f"{config.out}: trained; `coterie evaluate {shlex.quote(config.out)}` shows every predictor.")
 

@@ -26,7 +26,7 @@ from ..report.table import Table, number, text, to_html
 from ..runs.evaluate_run import evaluate_run
 from ..runs.reader import Record, Result, read_run, score
 from ..runs.rebuild import load_student, restored
-from ..training.loop import train as train_recipe
+from ..training.loop import train_recipe
 
 if TYPE_CHECKING:
     import pandas

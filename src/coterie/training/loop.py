@@ -29,7 +29,7 @@ from .state import TrainingState
 from .step import Step
 
 
-def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
+def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
     """Train a recipe into a run directory, or continue the run that the directory holds."""
     keep_freed_memory()
     with (
