@@ -140,7 +140,7 @@ def test_a_run_directory_explains_itself(tmp_path: Path) -> None:
     images = torch.randn(3, 1, 8, 8)
     assert torch.equal(plain.eval()(images), method.deploy()(images))
     assert torch.allclose(plain(images), method.eval().predictors()["peer1"](images), atol=1e-5)
-    torch.load(run.checkpoint, weights_only=True)
+    torch.load(run.checkpoints.newest, weights_only=True)
 
 
 def test_training_continues_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,6 @@ class RunDirectory:
         self.metrics_file = path / "metrics.jsonl"
         self.environment, self.student = path / "environment.json", path / "student.safetensors"
         self.checkpoints = Checkpoints(path)
-        self.checkpoint = self.checkpoints.newest
         self.recipe: Recipe | None = None
         self.tracker: Tracker | None = None
         self._lock: IO[str] | None = None
