@@ -25,10 +25,10 @@ from coterie.config.options import from_options
 from coterie.methods.pcl import PCL
 from coterie.models import factory
 from coterie.peers.net import PeerNet
+from coterie.runs.checkpoints import COST, Checkpoints
 from coterie.runs.directory import RunDirectory
 from coterie.runs.environment import environment
-from coterie.training.loop import train
-from coterie.training.state import COST, Checkpoints
+from coterie.training.loop import train_recipe
 
 STEPS_PER_EPOCH, EVERY = 391, 600.0
 
@@ -79,7 +79,7 @@ def short_epochs() -> dict[str, Any]:
     RunDirectory.save = save  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory(dir=".") as directory:
         started = time.perf_counter()
-        train(from_options({"model": "resnet8", "epochs": 40, "data": "digits"}), Path(directory) / "run")
+        train_recipe(from_options({"model": "resnet8", "epochs": 40, "data": "digits"}), Path(directory) / "run")
         total = time.perf_counter() - started
     return {"epochs": 40, "seconds": total, "saves": spent[1], "share_of_time": spent[0] / total}
 

@@ -25,7 +25,7 @@ from coterie.config.options import from_options
 from coterie.data.digits import digits
 from coterie.metrics.seeds import paired
 from coterie.runs.directory import RunDirectory, environment
-from coterie.training.loop import train
+from coterie.training.loop import train_recipe
 
 
 class Divided(digits):
@@ -47,7 +47,7 @@ def errors(method: str, seed: int, again: bool) -> dict[str, float]:
     if again:
         recipe.data = Divided()
     with tempfile.TemporaryDirectory() as scratch:
-        train(recipe, Path(scratch) / "run", f"{method}, seed {seed}")
+        train_recipe(recipe, Path(scratch) / "run", f"{method}, seed {seed}")
         last = RunDirectory(Path(scratch) / "run").metrics()[-1]
     return {name: scores["error"] for name, scores in last["predictors"].items()}
 

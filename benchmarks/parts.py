@@ -43,7 +43,7 @@ from coterie.training.distributed import Piece, World
 from coterie.training.meters import LossMeter
 from coterie.training.precision import Precision
 from coterie.training.progress import ProgressReporter
-from coterie.training.state import State
+from coterie.training.state import TrainingState
 from coterie.training.step import Step
 
 EPOCH_STEPS = 391
@@ -173,7 +173,7 @@ def _save(step: Step, folder: Path) -> Call:
     """Return a save of all that the training keeps: written, read back and synced."""
     device = default_device()
     rates = Rates(Steps(), step.optimizer, 1, EPOCH_STEPS)
-    state = State(step.method, step.optimizer, rates, Precision(device), LossMeter(device))
+    state = TrainingState(step.method, step.optimizer, rates, Precision(device), LossMeter(device))
     checkpoints, world = Checkpoints(folder), World(device)
     return lambda: checkpoints.save(state.capture(world))
 

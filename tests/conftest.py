@@ -53,14 +53,14 @@ def shipped(pcl_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs to report on: Baseline and PCL with two seeds each, really trained for three epochs."""
     from coterie.config.options import from_options
-    from coterie.training.loop import train
+    from coterie.training.loop import train_recipe
 
     data = {"class_path": "tests.helpers.report.hostile", "init_args": {"limit": 10}}
 
     def train_all(root: Path) -> None:
         for method, seed in product(("Baseline", "PCL"), (0, 1)):
             options = {"model": "resnet8", "epochs": 3, "batch": 50, "data": data, "method": method, "seed": seed}
-            train(from_options(options), root / f"{method}-{seed}")
+            train_recipe(from_options(options), root / f"{method}-{seed}")
 
     return build_once(tmp_path_factory, "trained", train_all)
 

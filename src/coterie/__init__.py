@@ -72,7 +72,7 @@ _MODULES = {
     "load": "experiments.run",
     "train": "experiments.run",
 }
-"""Where a public name is defined; methods are found in their folder."""
+"""The module of each public name; methods are found in their folder."""
 
 
 def __getattr__(name: str) -> Any:

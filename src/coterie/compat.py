@@ -11,15 +11,15 @@ import torch
 SYMPTOM = "operator torchvision::nms does not exist"
 MISSING = ("nms", "qnms")
 
-_schemas: list[torch.library.Library] = []  # kept: what a Library defines ends with it
+_schemas: list[torch.library.Library] = []  # kept alive: a Library's schemas are removed with it
 
 
 def import_torchvision(name: str) -> ModuleType:
     """Import torchvision, or a package that imports it (timm).
 
-    The wheel on PyPI is built for CUDA; its operators do not load beside a CPU-only torch, and the import stops at
-    the first that is missing. With their schemas defined networks, data sets and transforms work; only the
-    operators of detection stay away.
+    The wheel on PyPI is built for CUDA; its operators do not load beside a CPU-only torch, and the import fails at
+    the first that is missing. With their schemas defined, networks, data sets and transforms work; only the
+    operators of detection are missing.
     """
     try:
         return importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Why a command ended early, in one sentence that says what to do about it."""
+"""Errors and warnings, each one sentence that says what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class InputError(ValueError):
 
 
 class Failure(Exception):
-    """What went wrong though the input was good: a full disk, a loss that is no number. Exit code 1."""
+    """A failure with valid input: a full disk, a loss that is not finite. Exit code 1."""
 
 
 class Stopped(Exception):
-    """A signal asked the run to stop; it was saved, and the same command continues it. Exit code 75."""
+    """A signal stopped the run; it was saved, and the same command continues it. Exit code 75."""
 
 
 def warn(message: str) -> None:
-    """Print a warning, which does not stop the work."""
+    """Print a warning to standard error."""
     print(f"coterie: warning: {message}", file=sys.stderr, flush=True)
 
 
@@ -31,7 +31,7 @@ def reason(error: Exception) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace control characters and line breaks by `?`: names in files of strangers reach a terminal."""
+    """Replace control characters and line breaks by `?`, so that names from untrusted files can be printed."""
     return "".join("?" if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c for c in text)
 
 

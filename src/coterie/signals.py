@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: it finishes its step, saves, and ends."""
+"""Record stop signals, so that a run can finish its step and save before it ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Signals:
         self._handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Signals:
-        if threading.current_thread() is threading.main_thread():  # Python allows it nowhere else
+        if threading.current_thread() is threading.main_thread():  # Python allows handlers only there
             self._handlers = {number: signal.signal(number, self._note) for number in STOP_SIGNALS}
         return self
 

@@ -75,7 +75,7 @@ def test_evaluate(run: Path) -> None:
     assert "mean1 (deployed)" in text and "diversity" in text
 
 
-def test_a_run_is_looked_at_without_the_device_it_was_trained_on(run: Path, tmp_path: Path) -> None:
+def test_a_run_is_evaluated_without_the_device_it_was_trained_on(run: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(run, tmp_path / "moved")
     config = (moved / "config.yaml").read_text()
     (moved / "config.yaml").write_text(config.replace("device: auto", "device: cuda:99"))

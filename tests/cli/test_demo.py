@@ -12,7 +12,7 @@ from coterie.models.resnet import resnet8
 from tests.helpers.common import coterie
 
 
-def test_the_demo_tells_the_whole_story(tmp_path: Path) -> None:
+def test_the_demo_prints_its_results_and_writes_its_files(tmp_path: Path) -> None:
     result = coterie("demo", "--seeds", 1, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     for words in ("the network alone", "with peers (PCL)", "PCL-E", "Shown:", "Not shown:"):

@@ -18,6 +18,8 @@ from tests.helpers.common import coterie
         ("train", "`limit` of `data.limit`", "--data.limit of --data.limit"),
         ("train", "`probability`, `out`, `method.weight`", "--mix.probability, --out, --method.weight"),
         ("train", "`ramp_up` of a recipe wins", "--ramp_up of a recipe wins"),
+        ("train", "set `clip_norm`, or use `precision` 32", "set --clip_norm, or use --precision 32"),
+        ("demo", "choose another `out`, fewer `peers`", "choose another --out, fewer `peers`"),
         ("evaluate", "lower `workers`, not `epochs`", "lower --data.workers, not `epochs`"),
         ("data", "`limit` and `sheet`", "--limit and --sheet"),
         ("export", "`run` is a word, `size` an option", "`run` is a word, --size an option"),

@@ -1,4 +1,4 @@
-"""A real headless Chromium, driven by chromedriver's plain HTTP interface (W3C WebDriver)."""
+"""Headless Chromium, driven by chromedriver's HTTP interface (W3C WebDriver)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ FLAGS = [
 ]
 
 
-def found() -> bool:
+def is_installed() -> bool:
+    """Tell whether chromedriver and Chromium are installed."""
     return bool(shutil.which("chromedriver") and shutil.which("chromium"))
 
 
 class Browser:
-    """One session; `close` ends the driver and the browser."""
+    """A browser session; `close` ends the driver and the browser."""
 
     def __init__(self) -> None:
         self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True)
@@ -68,7 +69,7 @@ class Browser:
         return messages
 
     def move(self, x: float, y: float) -> None:
-        """The mouse, really, to this place of the window."""
+        """Move the mouse to a point of the window."""
         self.devtools("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def close(self) -> None:

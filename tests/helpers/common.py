@@ -1,4 +1,4 @@
-"""What the tests share: a small real network, and the command line as users call it."""
+"""Helpers of many tests: a small network, and the command line as users call it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def coterie(*arguments: object, cwd: Path | None = None, **environment: str) -> 
 
 
 def printed(*arguments: object, stdin: bytes = b"") -> tuple[str, str]:
-    """What a command that succeeds writes to its standard output and error; runs in this process."""
+    """Run a command in this process; return what it writes to standard output and error."""
     from coterie.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
@@ -67,9 +67,9 @@ def printed(*arguments: object, stdin: bytes = b"") -> tuple[str, str]:
 
 
 def refused(*arguments: object, cwd: Path | None = None) -> str:
-    """A command that must be refused: exit code 2, one sentence, no traceback. Returns the sentence.
+    """Run a command that must be refused with exit code 2 and one sentence; return the sentence.
 
-    Runs in this process, where an exception that is not bad input fails the test by itself.
+    It runs in this process, where an exception that is not an InputError fails the test by itself.
     """
     from coterie.cli.main import main
 
@@ -83,7 +83,7 @@ def refused(*arguments: object, cwd: Path | None = None) -> str:
 
 
 def script(name: str) -> ModuleType:
-    """A script of benchmarks/ as a module."""
+    """Import a script of benchmarks/ as a module."""
     folder = str(Path(__file__).parents[2] / "benchmarks")
     if folder not in sys.path:
         sys.path.append(folder)  # as where `python benchmarks/NAME.py` finds the others
@@ -91,7 +91,7 @@ def script(name: str) -> ModuleType:
 
 
 def picture(seed: int = 0, size: tuple[int, int] = (40, 30)) -> Image.Image:
-    """Smooth random colours: JPEG keeps them nearly."""
+    """Return an image of smooth random colours, which JPEG hardly changes."""
     random = np.random.default_rng(seed)
     return Image.fromarray(random.integers(0, 256, (3, 4, 3), dtype=np.uint8)).resize(
         size, Image.Resampling.BICUBIC
@@ -107,14 +107,14 @@ def shared_data(name: str) -> Path:
 
 
 def train(out: Path, *options: object) -> Path:
-    """A real run on digits, a few seconds."""
+    """Train on digits for a few seconds; return the run directory."""
     arguments = ["--model", "resnet8", "--data", "digits", "--data.limit", 30, "--batch", 64, "--epochs", 5]
     printed("train", *arguments, "--out", out, *options)
     return out
 
 
 def build_once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], object]) -> Path:
-    """Fill a folder once for all workers of pytest-xdist, the first of which to need it builds it; return it."""
+    """Return a folder that is built once for all workers of pytest-xdist, by the first that needs it."""
     base = factory.getbasetemp()
     root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     folder, done = root / f"shared-{name}", root / f"shared-{name}.done"

@@ -1,4 +1,4 @@
-"""What the tests of export and predict share: networks with lived-in weights, metadata, a pickle that acts."""
+"""Helpers of the tests of export and predict: networks as after training, metadata, a malicious pickle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHAPE = (1, 8, 8)
 
 
 def lived_in(network: nn.Module) -> nn.Module:
-    """Batch-norm statistics and affine weights as after training: fresh ones hide mistakes."""
+    """Give batch-norm statistics and affine weights as after training, as initial ones hide mistakes."""
     generator = torch.Generator().manual_seed(1)
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d) and module.running_mean is not None:
@@ -43,7 +43,7 @@ def metadata(model: str, classes: int, shape: tuple[int, ...], **more: object) -
 
 
 class Bomb:
-    """Unpickling it makes a file."""
+    """An object that writes a file when it is unpickled."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker

@@ -1,4 +1,4 @@
-"""What the engine's tests share: a small network without batch-norm, and runs in processes of their own."""
+"""Helpers of the tests of training: a small network without batch-norm, and runs in their own processes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from coterie import models
 from coterie.config.options import from_options
 from coterie.config.recipe import Recipe
 from coterie.errors import Failure, InputError, Stopped
-from coterie.training.loop import train
+from coterie.training.loop import train_recipe
 
 
 class Plain(nn.Module):
-    """No batch-norm, so that a batch may be cut up; dropout, so that lost random states show."""
+    """A network without batch-norm, so that a batch may be split, and with dropout, to detect a wrong seed."""
 
     default_cut = "late"
 
@@ -44,22 +44,22 @@ class Plain(nn.Module):
 
 
 def add_plain(patch: pytest.MonkeyPatch) -> None:
-    """`plain` becomes a model's name; what is slow to import is imported, so that forked processes have it."""
+    """Register the model `plain`, and import what is slow to import before processes are forked."""
     ours = models.networks()
     patch.setattr(models, "networks", lambda: {**ours, "plain": Plain})
-    made = recipe()
-    made.build_optimizer(made.build())
+    default = recipe()
+    default.build_optimizer(default.build())
 
 
 def recipe(**changes: Any) -> Recipe:
-    """Twelve steps of PCL, saved after each: three epochs of 50 digits in batches of 16, 16, 16 and 2."""
+    """Return twelve steps of PCL, saved after each: three epochs of 50 digits in batches of 16, 16, 16 and 2."""
     data = {"class_path": "digits", "init_args": {"limit": 5}}
     options = {"method": "PCL", "model": "plain", "data": data, "epochs": 3, "batch": 16, "peers": 2}
     return from_options({**options, "ema_horizon": 0.5, "checkpoint_every": "0s", **changes})
 
 
 def outcome(out: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The last state of a run, and its records without what a clock says."""
+    """Return the last state of a run, and its records without times."""
     state = torch.load(out / "checkpoint.pt", weights_only=True)
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     for record in records:
@@ -68,7 +68,7 @@ def outcome(out: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal bit for bit, tensors included."""
+    """Tell whether two values are equal bit for bit, tensors included."""
     if isinstance(a, Tensor):
         return isinstance(b, Tensor) and a.dtype == b.dtype and torch.equal(a, b)
     if isinstance(a, dict):
@@ -79,7 +79,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def fork(job: Callable[[], Any], **environment: str) -> multiprocessing.Process:
-    """Start a real process that does a job; its exit code is the command line's."""
+    """Start a process that does a job; its exit code is that of the command line."""
 
     def body() -> None:
         os.environ.update(environment)
@@ -104,8 +104,8 @@ def fork_ranks(size: int, job: Callable[[], Any]) -> list[multiprocessing.Proces
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(size)}
-    return [fork(job, RANK=str(rank), LOCAL_RANK=str(rank), **place) for rank in range(size)]
+    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(size)}
+    return [fork(job, RANK=str(rank), LOCAL_RANK=str(rank), **rendezvous) for rank in range(size)]
 
 
 def ended(*processes: multiprocessing.Process, timeout: float = 120) -> list[int | None]:
@@ -120,4 +120,4 @@ def ended(*processes: multiprocessing.Process, timeout: float = 120) -> list[int
 
 
 def train_into(out: Path, **changes: Any) -> Callable[[], Any]:
-    return lambda: train(recipe(**changes), out)
+    return lambda: train_recipe(recipe(**changes), out)

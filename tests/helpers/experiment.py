@@ -33,7 +33,7 @@ main(["reproduce", *sys.argv[2:]])
 
 
 def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
-    """`coterie reproduce` with the toy protocol, as a process of its own."""
+    """Start `coterie reproduce` with the toy protocol in a process of its own."""
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     return subprocess.Popen(
         [sys.executable, "-c", SCRIPT, repr(options), *map(str, arguments), "--protocol", "toy"],
@@ -50,7 +50,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def records(job: Job, errors: dict[str, float], epochs: int | None = None, train: float = 1.0) -> str:
-    """A metrics.jsonl of a job whose predictors have these errors in the last epoch and 90 before."""
+    """Return a metrics.jsonl of a job whose predictors have these errors in the last epoch and 90 before."""
     deployed = "mean1" if job.options["method"] == "PCL" else "peer1"
     lines = []
     for epoch in range(job.epochs if epochs is None else epochs):
@@ -76,7 +76,7 @@ def config(job: Job) -> dict[str, Any]:
 
 
 def write_run(out: Path, job: Job, errors: dict[str, float], **rest: Any) -> Path:
-    """A run directory as results are kept: its configuration and metrics, without weights."""
+    """Write a run directory as results are kept: its configuration and metrics, without weights."""
     path = out / job.name
     path.mkdir(parents=True)
     (path / "config.yaml").write_text(json.dumps(config(job)))

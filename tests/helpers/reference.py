@@ -18,7 +18,7 @@ def ce(z: Array, y: NDArray[np.int64]) -> float:
 
 
 def kl(teacher: Array, student: Array, t: float) -> float:
-    """T^2 KL(softmax_T(teacher) || softmax_T(student)), summed over classes, averaged over the batch."""
+    """Return T^2 KL(softmax_T(teacher) || softmax_T(student)), summed over classes, averaged over the batch."""
     p, q = softmax(teacher, t), softmax(student, t)
     return t * t * float(np.mean(np.sum(p * np.log(p / q), axis=-1)))
 
@@ -28,7 +28,7 @@ def ramp(epoch: float, alpha: float) -> float:
 
 
 def batch_norm(x: Array, weight: Array, bias: Array) -> Array:
-    """In training mode, over all axes but the second."""
+    """Apply batch-norm in training mode, over all axes but the second."""
     axes = tuple(a for a in range(x.ndim) if a != 1)
     shape = [1, -1] + [1] * (x.ndim - 2)
     centred = (x - x.mean(axes).reshape(shape)) / np.sqrt(x.var(axes).reshape(shape) + 1e-5)
@@ -36,7 +36,7 @@ def batch_norm(x: Array, weight: Array, bias: Array) -> Array:
 
 
 def depthwise(x: Array, weight: Array) -> Array:
-    """3x3, one filter per channel, a border of zeros."""
+    """Apply a 3x3 convolution with one filter per channel and a border of zeros."""
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     height, width = x.shape[2:]
     out = np.zeros_like(x)
@@ -47,7 +47,7 @@ def depthwise(x: Array, weight: Array) -> Array:
 
 
 def contrast(s: Array, y: NDArray[np.int64]) -> float:
-    """Supervised contrast of one (B, B) matrix of similarities."""
+    """Return the supervised contrastive loss of one (B, B) matrix of similarities."""
     losses = []
     for a in range(len(y)):
         others = [k for k in range(len(y)) if k != a]

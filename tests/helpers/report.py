@@ -1,4 +1,4 @@
-"""What the tests of the report share: a class called like an attack, the records, a page as browsers find it."""
+"""Helpers of the tests of the report: a class named like an attack, the records, a page as a browser sees it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPTIONS = {"model": "resnet8", "epochs": 3, "batch": 50}
 
 
 class hostile(digits):
-    """Digits whose first class is called like an attack."""
+    """Digits whose first class is named like an attack."""
 
     def load(self) -> None:
         super().load()
@@ -32,7 +32,7 @@ def over_seeds(trained: Path, method: str, value: Any) -> np.ndarray[Any, Any]:
 
 
 class Page(HTMLParser):
-    """What a browser would find: tables by caption, lines by figure title and name, and all text."""
+    """A page as a browser sees it: tables by caption, lines by figure title and name, and all text."""
 
     def __init__(self, source: str) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Page(HTMLParser):
         self.feed(source)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
+        attributes = dict(attrs)
         self.tags.append(tag)
         self.inside = tag
         if tag == "caption":
@@ -55,11 +55,11 @@ class Page(HTMLParser):
         if tag == "tr":
             self.tables.setdefault(self.caption, []).append([])
         if tag in ("td", "th"):
-            self.value = found.get("data-value")
+            self.value = attributes.get("data-value")
             self.tables[self.caption][-1].append(("", None if self.value is None else float(self.value)))
-        if tag == "path" and "data-name" in found:
-            x, y = (str(found[key]).split(" ") for key in ("data-x", "data-y"))
-            self.lines.setdefault(self.figure, {})[str(found["data-name"])] = ([float(v) for v in x], y)
+        if tag == "path" and "data-name" in attributes:
+            x, y = (str(attributes[key]).split(" ") for key in ("data-x", "data-y"))
+            self.lines.setdefault(self.figure, {})[str(attributes["data-name"])] = ([float(v) for v in x], y)
 
     def handle_endtag(self, tag: str) -> None:
         self.inside = ""

@@ -119,13 +119,13 @@ def test_losses_take_one_softmax_for_all_students_whatever_their_number() -> Non
 
 
 def test_records_wait_for_a_gpu_once_in_fifty_steps() -> None:
-    watch = LossMeter(torch.device("cpu"))
-    assert LossMeter(torch.device("meta")).patience == 50  # any device but the processor
-    watch.patience = 50
+    meter = LossMeter(torch.device("cpu"))
+    assert LossMeter(torch.device("meta")).check_every == 50  # any device but the processor
+    meter.check_every = 50
     piece = Piece(np.arange(4), 4, 1.0)
     with Count() as count:
         for number in range(100):
-            watch.add({"loss": torch.tensor(1.0), "ce": torch.tensor(1.0)}, piece, number, 0.1)
+            meter.add({"loss": torch.tensor(1.0), "ce": torch.tensor(1.0)}, piece, number, 0.1)
     assert count.of["_local_scalar_dense"] == 2
 
 

@@ -15,7 +15,7 @@ from coterie.config.options import from_file, from_options
 from coterie.errors import InputError
 from coterie.methods import available
 from coterie.peers.net import PeerNet
-from coterie.training.loop import train
+from coterie.training.loop import train_recipe
 from tests.helpers.common import TinyNet
 from tests.helpers.reference import kl
 
@@ -166,7 +166,7 @@ def test_every_method_by_name_with_averages(name: str, tmp_path: Path) -> None:
     recipe = from_options(
         {"method": name, "model": "resnet8", "data": options, "epochs": 1, "batch": 30, "ema": True}
     )
-    method = train(recipe, tmp_path / "run")
+    method = train_recipe(recipe, tmp_path / "run")
     record = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
     assert set(record["predictors"]) == set(method.predictors())
     several = {"peer", "mean"} if method.net.size > 1 else set()

@@ -16,7 +16,7 @@ from coterie.config.recipe import Recipe
 from coterie.errors import InputError
 from coterie.peers.net import PeerNet
 from coterie.runs.evaluate_run import evaluate_run
-from coterie.training.loop import train
+from coterie.training.loop import train_recipe
 from tests.helpers.common import TinyNet
 
 SMALL = {"data": {"class_path": "digits", "init_args": {"limit": 8}}, "epochs": 1, "batch": 40}
@@ -31,13 +31,13 @@ def kd(teacher: Path, **options: object) -> Recipe:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished teacher."""
     out = tmp_path_factory.mktemp("teacher") / "run"
-    train(from_options({**SMALL, "method": "Baseline", "model": "resnet14"}), out)
+    train_recipe(from_options({**SMALL, "method": "Baseline", "model": "resnet14"}), out)
     return out
 
 
 def test_two_stages(run: Path, tmp_path: Path) -> None:
     """Teacher first, student second; the student's files hold nothing of the teacher."""
-    method = train(kd(run), tmp_path / "student")
+    method = train_recipe(kd(run), tmp_path / "student")
     teacher = method._teacher.network
     assert not teacher.training and not any(p.requires_grad for p in teacher.parameters())
     expected = from_file(run / "config.yaml").build()
@@ -59,7 +59,7 @@ def test_a_run_is_evaluated_without_its_teacher(run: Path, tmp_path: Path) -> No
     moved.mkdir()
     for file in ("config.yaml", "student.safetensors"):
         (moved / file).write_bytes((run / file).read_bytes())
-    train(kd(moved), tmp_path / "student")
+    train_recipe(kd(moved), tmp_path / "student")
     (moved / "config.yaml").unlink()
     assert "peer1" in evaluate_run(tmp_path / "student")["predictors"]
 
@@ -152,7 +152,7 @@ def test_a_teacher_is_made_for_the_size_of_the_images(tmp_path: Path) -> None:
     """
     (tmp_path / "own.py").write_text(textwrap.dedent(code))
     out = tmp_path / "teacher"
-    train(from_options({**SMALL, "method": "Baseline", "model": f"{tmp_path}/own.py:sized"}), out)
+    train_recipe(from_options({**SMALL, "method": "Baseline", "model": f"{tmp_path}/own.py:sized"}), out)
     kd(out).build().prepare()
     assert "code that is not in the file" in refusal(out / "student.safetensors")
     kd(out / "student.safetensors", teacher_model=f"{tmp_path}/own.py:sized").build().prepare()
@@ -160,7 +160,7 @@ def test_a_teacher_is_made_for_the_size_of_the_images(tmp_path: Path) -> None:
 
 def test_a_teacher_of_peers_of_different_architectures(tmp_path: Path) -> None:
     """The first peer is deployed, whatever `model` is by default."""
-    train(from_options({**SMALL, "method": "DML", "peers": "resnet14,resnet8"}), tmp_path / "teacher")
+    train_recipe(from_options({**SMALL, "method": "DML", "peers": "resnet14,resnet8"}), tmp_path / "teacher")
     method = kd(tmp_path / "teacher").build()
     method.prepare()
     assert len(method._teacher.network.stage1) == 2
@@ -168,7 +168,7 @@ def test_a_teacher_of_peers_of_different_architectures(tmp_path: Path) -> None:
 
 def test_a_bad_teacher_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no run directory"):
-        train(kd(tmp_path / "no"), tmp_path / "out")
+        train_recipe(kd(tmp_path / "no"), tmp_path / "out")
     with pytest.raises(InputError, match=r"^`method.teacher` is missing"):
         from_options({"method": "KD"})
     assert not (tmp_path / "out").exists()

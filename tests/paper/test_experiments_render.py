@@ -196,10 +196,10 @@ def test_an_ensembles_row_has_its_own_raw_and_averaged_weights_and_its_size(tmp_
 
 
 def test_what_was_moved_aside_is_in_no_report(out: Path) -> None:
-    kept = runs.find([out.parent])
+    kept = runs.find_runs([out.parent])
     (out / kept[0].name).rename(out.with_name("out-damaged"))
-    assert runs.find([out.parent]) == kept[1:]
-    assert runs.find([out.with_name("out-damaged")]) == [out.with_name("out-damaged")]  # unless it is named
+    assert runs.find_runs([out.parent]) == kept[1:]
+    assert runs.find_runs([out.with_name("out-damaged")]) == [out.with_name("out-damaged")]  # unless it is named
 
 
 def test_json_is_plain(out: Path, capsys: pytest.CaptureFixture[str]) -> None:

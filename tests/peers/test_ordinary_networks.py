@@ -16,7 +16,7 @@ from coterie.errors import InputError
 from coterie.methods import available
 from coterie.peers.layout import channels_last
 from coterie.peers.net import PeerNet
-from coterie.training.loop import train
+from coterie.training.loop import train_recipe
 from tests.helpers.common import TinyNet, refused
 
 
@@ -40,9 +40,9 @@ class Flattens(nn.Module):
 def test_a_network_that_flattens_with_view_and_ties_weights_is_trained(method: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"model": f"{__name__}:Flattens", "data": "digits", "epochs": 1, "method": method}
     if method == "KD":
-        train(from_options({**options, "method": "Baseline"}), tmp_path / "teacher")
+        train_recipe(from_options({**options, "method": "Baseline"}), tmp_path / "teacher")
         options["method"] = {"class_path": "KD", "init_args": {"teacher": str(tmp_path / "teacher")}}
-    student = train(from_options(options), tmp_path / "run").deploy()
+    student = train_recipe(from_options(options), tmp_path / "run").deploy()
     Flattens().load_state_dict(load_file(tmp_path / "run" / "student.safetensors"))
     assert type(student) is Flattens and student.again.weight is student.hidden.weight
 

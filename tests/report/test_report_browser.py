@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from coterie.report import page
-from tests.helpers.browser import Browser, found
+from tests.helpers.browser import Browser, is_installed
 from tests.helpers.report import EVIL, records
 
-pytestmark = pytest.mark.skipif(not found(), reason="chromium and chromedriver are not installed")
+pytestmark = pytest.mark.skipif(not is_installed(), reason="chromium and chromedriver are not installed")
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from coterie.peers.net import PeerNet
 from coterie.report import page
 from coterie.report.evaluation import read_evaluation
 from coterie.runs.evaluate_run import evaluate_run
-from coterie.training.loop import train
+from coterie.training.loop import train_recipe
 from tests.helpers.common import TinyNet, coterie
 from tests.helpers.report import EVIL, OPTIONS, Page, hostile, over_seeds, records
 
@@ -70,10 +70,10 @@ def test_training_costs_what_the_specification_says(name: str, options: dict[str
 def test_the_price_of_kd_has_its_teachers_forward_pass(tmp_path: Path) -> None:
     small = {"data": {"class_path": "digits", "init_args": {"limit": 8}}, "epochs": 1, "batch": 40}
     teacher, out = tmp_path / "teacher", tmp_path / "runs"
-    train(from_options({**small, "method": "Baseline", "model": "resnet14"}), teacher)
+    train_recipe(from_options({**small, "method": "Baseline", "model": "resnet14"}), teacher)
     kd = {"class_path": "KD", "init_args": {"teacher": str(teacher)}}
     for name, method in (("Baseline", "Baseline"), ("KD", kd)):
-        train(from_options({**small, "method": method, "model": "resnet8"}), out / name)
+        train_recipe(from_options({**small, "method": method, "model": "resnet8"}), out / name)
     page.write_report([out], tmp_path / "r.html", "t")
     shown = Page((tmp_path / "r.html").read_text())
     names = [name for name, _ in shown.column("Cost of training", "method")]
@@ -187,7 +187,7 @@ def test_a_run_that_holds_images_out_is_judged_on_these_alone(tmp_path: Path) ->
         "init_args": {"limit": 20, "val_fraction": 0.3},
     }
     recipe = from_options({**OPTIONS, "epochs": 1, "data": data, "method": "Baseline"})
-    train(recipe, tmp_path / "run")
+    train_recipe(recipe, tmp_path / "run")
     kept = read_evaluation(tmp_path / "run")
     assert kept.tested == recipe.data.eval_size == 60
     assert kept.error == pytest.approx(records(tmp_path / "run")[-1]["predictors"]["peer1"]["error"])
@@ -250,7 +250,7 @@ def test_a_failure_to_evaluate_does_not_lose_the_run(
 
     monkeypatch.setattr("coterie.runs.evaluate_run.training_macs", fail)
     data = {"class_path": "digits", "init_args": {"limit": 8}}
-    train(from_options({**OPTIONS, "epochs": 1, "data": data, "method": "Baseline"}), tmp_path / "run")
+    train_recipe(from_options({**OPTIONS, "epochs": 1, "data": data, "method": "Baseline"}), tmp_path / "run")
     assert "evaluation.json could not be written (MemoryError: too large)" in capsys.readouterr().err
     assert (tmp_path / "run" / "student.safetensors").is_file() and len(records(tmp_path / "run")) == 1
     assert not (tmp_path / "run" / "evaluation.json").exists()

@@ -110,7 +110,7 @@ def test_groups_are_told_apart_by_what_is_unusual(copied: Path) -> None:
     variant("b-long", "epochs: 3", "epochs: 12")
     variant("b-views", "views: 1", "views: 3")
     variant("b-parts", "accumulate: 1", "accumulate: 2")  # batch-norm sees less
-    found = grouping.group_runs([runs.read(path) for path in runs.find([copied])])
+    found = grouping.group_runs([runs.read_run(path) for path in runs.find_runs([copied])])
     labels = {g.label: [r.path.name for r in g.runs] for g in found}
     assert labels == {
         "Baseline": ["Baseline-0", "Baseline-1"],
@@ -160,7 +160,7 @@ def test_a_seed_that_was_run_twice_counts_once(copied: Path) -> None:
     shutil.copytree(copied / "PCL-1", copied / "again")
     lines = (copied / "again" / "metrics.jsonl").read_text()
     (copied / "again" / "metrics.jsonl").write_text(re.sub(r'"error": [\d.]+', '"error": 50.0', lines))
-    base, peers = grouping.group_runs([runs.read(path) for path in runs.find([copied])])
+    base, peers = grouping.group_runs([runs.read_run(path) for path in runs.find_runs([copied])])
     found = groups.error_difference(peers, base)
     first, second, alone = (_error(copied / name) for name in ("PCL-0", "PCL-1", "Baseline-0"))
     pairs = [first - alone, (second + 50) / 2 - _error(copied / "Baseline-1")]
@@ -169,8 +169,8 @@ def test_a_seed_that_was_run_twice_counts_once(copied: Path) -> None:
 
 def test_a_run_under_two_names_counts_once(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(copied)
-    found = runs.find([Path("PCL-0"), copied / "PCL-0", copied])
-    assert found[0] == Path("PCL-0") and len(found) == len(runs.find([copied]))
+    found = runs.find_runs([Path("PCL-0"), copied / "PCL-0", copied])
+    assert found[0] == Path("PCL-0") and len(found) == len(runs.find_runs([copied]))
 
 
 def test_no_verdict_on_runs_that_go_on(copied: Path) -> None:
@@ -183,7 +183,9 @@ def test_no_verdict_on_runs_that_go_on(copied: Path) -> None:
                 file.write_text(file.read_text().splitlines(keepends=True)[0])
     for run in ("Baseline-0", "Baseline-1", "PCL-0", "PCL-1"):
         shutil.rmtree(copied / run)
-    told = summary.summary_sentences(grouping.group_runs([runs.read(path) for path in runs.find([copied])]))
+    told = summary.summary_sentences(
+        grouping.group_runs([runs.read_run(path) for path in runs.find_runs([copied])])
+    )
     assert len(told) == 4 and told[-1] == "1 more is in the table."
 
 
@@ -198,11 +200,11 @@ def test_damaged_numbers_do_not_end_a_report(copied: Path, tmp_path: Path) -> No
         "\n".join([first, huge, deep, third, '{"epoch": 1' + "0" * 400 + third.partition(",")[0] + "}"])
     )
     page.write_report([copied], tmp_path / "r.html", "t")
-    assert len(runs.read(copied / "PCL-1").records) == 2
+    assert len(runs.read_run(copied / "PCL-1").records) == 2
 
 
 def labels(root: Path) -> list[tuple[str, str, int]]:
-    found = grouping.group_runs([runs.read(path) for path in runs.find([root])])
+    found = grouping.group_runs([runs.read_run(path) for path in runs.find_runs([root])])
     return [(g.setting, g.label, len(g.runs)) for g in found]
 
 
@@ -251,7 +253,7 @@ def test_other_images_are_other_data(copied: Path, tmp_path: Path) -> None:
 def test_of_different_peers_the_first_is_named(copied: Path) -> None:
     config = copied / "PCL-0" / "config.yaml"
     config.write_text(config.read_text().replace("peers: 3", "peers: resnet14,resnet8"))
-    assert runs.read(copied / "PCL-0").setting == "resnet14 on hostile"
+    assert runs.read_run(copied / "PCL-0").setting == "resnet14 on hostile"
 
 
 def test_a_teacher_does_not_take_the_first_screen(copied: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Many processes give what one gives: gradients, mean peers, numbers; one that dies comes back."""
+"""Several processes compute what one computes: gradients, mean peers, scores; a killed one is restarted."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from coterie import methods
 from coterie.data.folder import folder
+from coterie.data.sampler import split_batch
 from coterie.errors import Failure, InputError
 from coterie.methods import Method
 from coterie.metrics.evaluate import evaluate
 from coterie.models import factory
-from coterie.training.distributed import World, _sendable, join, synchronise_batch_norm
-from coterie.training.loop import train
+from coterie.training.distributed import World, _picklable, join, synchronise_batch_norm
+from coterie.training.loop import train_recipe
 from tests.helpers.engine import add_plain, ended, fork_ranks, outcome, recipe, same, train_into
 
 
@@ -47,7 +48,7 @@ def test_every_image_in_one_piece() -> None:
         for accumulate in (1, 2, 5):
             for n in (1, 2, 3, 16, 17, 128):
                 batch = np.random.default_rng(n).permutation(n)
-                pieces = [World(CPU, rank, size).pieces(batch, accumulate) for rank in range(size)]
+                pieces = [split_batch(batch, size, rank, accumulate) for rank in range(size)]
                 assert all(1 <= len(mine) <= accumulate for mine in pieces)
                 counted = [piece for mine in pieces for piece in mine if piece.size]
                 assert np.array_equal(np.concatenate([piece.images for piece in counted]), batch)
@@ -58,24 +59,24 @@ def test_every_image_in_one_piece() -> None:
 
 
 def _names() -> list[str]:
-    """Every method whose batches may be cut up, so new ones join by themselves; KD needs a teacher."""
+    """Return every method whose batches may be split, new ones included; KD needs a teacher."""
     return [name for name, method in methods.available().items() if name != "KD" and not method.couples_batch]
 
 
 class _Holding(Exception):
-    """As libraries raise them: made from two things, holding what cannot be sent."""
+    """An error as libraries raise them: with two arguments, holding an object that cannot be pickled."""
 
     def __init__(self, what: str, file: Any) -> None:
         super().__init__(what)
         self.file = file
 
 
-def test_an_error_that_cannot_be_sent_is_told_all_the_same() -> None:
+def test_an_error_that_cannot_be_pickled_is_sent_as_its_message() -> None:
     with Path(__file__).open() as file:
-        told = _sendable(_Holding("no such project", file))
-    assert isinstance(told, Failure) and str(told) == "_Holding: no such project"
+        error = _picklable(_Holding("no such project", file))
+    assert isinstance(error, Failure) and str(error) == "_Holding: no such project"
     kept = InputError("as it is")
-    assert _sendable(kept) is kept
+    assert _picklable(kept) is kept
 
 
 def test_readers_are_divided_among_the_processes_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,21 +86,21 @@ def test_readers_are_divided_among_the_processes_of_a_machine(monkeypatch: pytes
 
 
 def _gradients(world: World, name: str, accumulate: int = 1, unused: bool = False) -> dict[str, Any]:
-    """A step on a batch of every kind: the gradients of each, the mean peers, and the scores."""
-    made = recipe(method=name, model_options={"dropout": 0.0, "unused": unused})
-    method = made.build()
-    forward, optimizer = world.parallel(method, made.data), made.build_optimizer(method)
+    """Return the gradients of a step on a batch of every kind, the mean peers, and the scores."""
+    run_recipe = recipe(method=name, model_options={"dropout": 0.0, "unused": unused})
+    method = run_recipe.build()
+    forward, optimizer = world.parallel(method, run_recipe.data), run_recipe.build_optimizer(method)
     gradients, start = [], 0
     method.train()
     for module in method.modules():  # a head may have a batch-norm of its own, as ONE's gate
         if isinstance(module, _BatchNorm):
             module.eval()
     for n in BATCHES:
-        pieces = world.pieces(np.arange(start, start + n), accumulate)
+        pieces = split_batch(np.arange(start, start + n), world.size, world.rank, accumulate)
         start += n
         for piece in pieces:
-            views, labels = made.data.views(piece.images, method.views, 0, 0)
-            with world.maybe_no_sync(forward, now=piece is pieces[-1]):
+            views, labels = run_recipe.data.views(piece.images, method.views, 0, 0)
+            with world.maybe_no_sync(forward, sync=piece is pieces[-1]):
                 terms = forward(views if len(views) > 1 else views[0], labels, 50)
                 (terms["loss"] * piece.weight).backward()
         gradients.append({k: p.grad.clone() for k, p in method.named_parameters() if p.grad is not None})
@@ -107,7 +108,7 @@ def _gradients(world: World, name: str, accumulate: int = 1, unused: bool = Fals
         optimizer.zero_grad()
         method.after_step()
     world.share_buffers(method)
-    test = made.data.test_batches(100, world.share(made.data.test_size))
+    test = run_recipe.data.test_batches(100, world.share(run_recipe.data.test_size))
     scores = evaluate(method, test, CPU, world.gather)
     return {"gradients": gradients, "state": copy.deepcopy(method.state_dict()), "scores": scores}
 
@@ -117,9 +118,9 @@ def test_two_processes_give_the_gradients_of_one(tmp_path: Path) -> None:
 
     def job() -> None:
         with join(CPU) as world:
-            found = {f"{name} {k}": _gradients(world, name, accumulate=k) for name in _names() for k in (1, 2)}
-            found["unused"] = _gradients(world, "PCL", unused=True)
-            torch.save(found, tmp_path / f"rank{world.rank}.pt")
+            gradients = {f"{name} {k}": _gradients(world, name, accumulate=k) for name in _names() for k in (1, 2)}
+            gradients["unused"] = _gradients(world, "PCL", unused=True)
+            torch.save(gradients, tmp_path / f"rank{world.rank}.pt")
 
     assert ended(*fork_ranks(2, job)) == [0, 0]
     ranks = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
@@ -139,10 +140,10 @@ def test_sharded_evaluation_is_exact(tmp_path: Path) -> None:
 
     def job() -> None:
         with join(CPU) as world:
-            made = recipe(method="PCL")
-            method = made.build()
-            images = torch.cat([images for images, _ in made.data.test_batches(100)])[:8]
-            labels = torch.cat([labels for _, labels in made.data.test_batches(100)])[:8]
+            run_recipe = recipe(method="PCL")
+            method = run_recipe.build()
+            images = torch.cat([images for images, _ in run_recipe.data.test_batches(100)])[:8]
+            labels = torch.cat([labels for _, labels in run_recipe.data.test_batches(100)])[:8]
             part = [slice(0, 5), slice(5, 8), slice(8, 8)][world.rank]
             batches = [(images[part], labels[part])] if len(labels[part]) else []
             got = evaluate(method, batches, CPU, world.gather)
@@ -168,7 +169,7 @@ def _close(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> None:
 def test_the_number_of_processes_may_change(tmp_path: Path, every: int) -> None:
     """One process, stopped in mid-epoch; two, stopped; three to the end: the numbers of one from start to end."""
     options = {"model_options": {"dropout": 0.0}, "evaluate_every": every}
-    train(recipe(**options), tmp_path / "whole")
+    train_recipe(recipe(**options), tmp_path / "whole")
     out = tmp_path / "out"
 
     def until(steps: int) -> Callable[[], None]:
@@ -184,7 +185,7 @@ def test_the_number_of_processes_may_change(tmp_path: Path, every: int) -> None:
                     os.kill(os.getpid(), signal.SIGUSR1)
 
             Method.after_step = after_step  # type: ignore[method-assign]  # in a process of its own
-            train(recipe(**options), out)
+            train_recipe(recipe(**options), out)
 
         return job
 
@@ -195,11 +196,11 @@ def test_the_number_of_processes_may_change(tmp_path: Path, every: int) -> None:
     _close(outcome(out)[1], outcome(tmp_path / "whole")[1])
 
 
-def test_a_batch_that_belongs_together_is_not_cut_up(tmp_path: Path) -> None:
+def test_a_method_that_compares_images_refuses_split_batches(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="MCL compares the images of a batch with each other"):
-        train(recipe(method="MCL", accumulate=2), tmp_path / "out")
+        train_recipe(recipe(method="MCL", accumulate=2), tmp_path / "out")
     with pytest.raises(InputError, match="train it in one process"):
-        World(CPU, 0, 2).accepts(recipe(method="MCL").build(), 1)
+        World(CPU, 0, 2).check_method(recipe(method="MCL").build(), 1)
 
 
 def test_one_refusal_ends_all(tmp_path: Path) -> None:
@@ -209,7 +210,7 @@ def test_one_refusal_ends_all(tmp_path: Path) -> None:
 
 @contextmanager
 def _torchrun(out: Path, *arguments: str, restarts: int = 0) -> Iterator[subprocess.Popen[str]]:
-    """Two processes under torchrun, once they have saved twice."""
+    """Start two processes under torchrun; yield once they have saved twice."""
     options = ["--model", "resnet8", "--data.limit", "5", "--batch", "16", "--peers", "2", "--epochs", "6"]
     options += ["--checkpoint-every", "0s", *arguments]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -230,14 +231,14 @@ def _torchrun(out: Path, *arguments: str, restarts: int = 0) -> Iterator[subproc
         agent.wait(60)
 
 
-def test_torchrun_brings_a_killed_worker_back(tmp_path: Path) -> None:
+def test_torchrun_restarts_a_killed_worker(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with _torchrun(out, restarts=2) as agent:
         children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
         second = [p for p in children if "\0RANK=1\0" in Path(f"/proc/{p}/environ").read_text()]
         os.kill(int(second[0]), signal.SIGKILL)
-        _, said = agent.communicate(timeout=240)
-    assert agent.returncode == 0, said
+        _, stderr = agent.communicate(timeout=240)
+    assert agent.returncode == 0, stderr
     continued = json.loads((out / "environment.json").read_text())
     assert continued["processes"] == 2 and len(continued["continued"]) == 1
     whole = tmp_path / "whole"
@@ -252,9 +253,9 @@ def test_torchrun_brings_a_killed_worker_back(tmp_path: Path) -> None:
 def test_torchrun_passes_a_signal_on(tmp_path: Path) -> None:
     with _torchrun(tmp_path / "out", "--epochs", "3000") as agent:
         agent.terminate()
-        _, said = agent.communicate(timeout=60)
-    assert agent.returncode != 0 and said.count("coterie: stopped by a signal after step ") == 2, said
-    step = int(said.rpartition("stopped by a signal after step ")[2].partition(";")[0])
+        _, stderr = agent.communicate(timeout=60)
+    assert agent.returncode != 0 and stderr.count("coterie: stopped by a signal after step ") == 2, stderr
+    step = int(stderr.rpartition("stopped by a signal after step ")[2].partition(";")[0])
     assert torch.load(tmp_path / "out/checkpoint.pt", weights_only=True)["step"] == step
 
 
@@ -280,12 +281,12 @@ def test_synchronised_batch_norm_keeps_what_else_a_layer_does() -> None:
 def test_synchronised_batch_norm_keeps_what_is_shared() -> None:
     with pytest.raises(InputError, match="needs a GPU"):
         synchronise_batch_norm(torch.nn.BatchNorm2d(2), CPU)
-    made = recipe(model="resnet8")
-    method, plain = made.build(), made.build()
+    run_recipe = recipe(model="resnet8")
+    method, plain = run_recipe.build(), run_recipe.build()
     synchronise_batch_norm(method, torch.device("cuda"))
     kinds = [type(m) for m in method.modules() if isinstance(m, _BatchNorm)]
     assert len(kinds) > 10 and set(kinds) == {torch.nn.SyncBatchNorm}
     first, second = method.net.peers
     assert first.stage1 is second.stage1 and first.stem is second.stem
-    views, labels = made.data.views(np.arange(4), method.views, 0, 0)
+    views, labels = run_recipe.data.views(np.arange(4), method.views, 0, 0)
     assert same(method(views, labels, 3), plain(views, labels, 3))  # without a group it is batch-norm

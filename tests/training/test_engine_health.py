@@ -1,4 +1,4 @@
-"""Signals, losses that are no numbers, memory, precision, tracking: what happens around the loop."""
+"""Signals, losses that are not finite, memory, precision and tracking of a training."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from coterie.errors import Failure, InputError
 from coterie.methods import Method
 from coterie.methods.pcl import PCL
 from coterie.runs.directory import RunDirectory
-from coterie.training.loop import train
-from coterie.training.meters import LossMeter, memory
+from coterie.training.loop import train_recipe
+from coterie.training.memory import max_memory
+from coterie.training.meters import LossMeter
 from coterie.training.precision import Precision
 from tests.helpers.engine import add_plain, ended, fork, outcome, recipe, same, train_into
 
@@ -44,9 +45,9 @@ def plain() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def whole(plain: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run nothing happened to, tracked."""
+    """Train without interruption, tracked; return the run."""
     out = tmp_path_factory.mktemp("whole")
-    train(recipe(track="tensorboard"), out)
+    train_recipe(recipe(track="tensorboard"), out)
     return out
 
 
@@ -77,12 +78,12 @@ def test_a_signal_to_the_whole_group_leaves_the_workers_to_the_run(tmp_path: Pat
         time.sleep(0.5)
         os.kill(process.pid, signal.SIGTERM)
         os.kill(process.pid, signal.SIGTERM)  # as `timeout` does
-        _, said = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=60)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 75, said
-    assert "coterie: stopped by a signal after step " in said and "Traceback" not in said
+    assert process.returncode == 75, stderr
+    assert "coterie: stopped by a signal after step " in stderr and "Traceback" not in stderr
 
 
 def test_sigterm_from_the_command_line(tmp_path: Path) -> None:
@@ -93,13 +94,13 @@ def test_sigterm_from_the_command_line(tmp_path: Path) -> None:
     while not (tmp_path / "out/metrics.jsonl").exists():
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 75 and "Traceback" not in said
-    assert said.splitlines()[-1].startswith("coterie: stopped by a signal after step "), said
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 75 and "Traceback" not in stderr
+    assert stderr.splitlines()[-1].startswith("coterie: stopped by a signal after step "), stderr
     again = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert again.returncode == 0, again.stderr
     options = {"model": "resnet8", "epochs": 4, "ema_horizon": 1000 / 117300}
-    train(recipe(**options), tmp_path / "whole")
+    train_recipe(recipe(**options), tmp_path / "whole")
     assert same(outcome(tmp_path / "out"), outcome(tmp_path / "whole"))
 
 
@@ -115,15 +116,15 @@ def test_signals_save_in_mid_epoch(tmp_path: Path, whole: Path, number: signal.S
                 os.kill(os.getpid(), number)
 
         Method.after_step = after_step  # type: ignore[method-assign]  # in a process of its own
-        train(recipe(checkpoint_every="1h"), tmp_path / "out")
+        train_recipe(recipe(checkpoint_every="1h"), tmp_path / "out")
 
     assert ended(fork(interrupted)) == [75]
     assert torch.load(tmp_path / "out/checkpoint.pt", weights_only=True)["step"] == 5
-    train(recipe(checkpoint_every="1h"), tmp_path / "out")
+    train_recipe(recipe(checkpoint_every="1h"), tmp_path / "out")
     assert same(outcome(tmp_path / "out"), outcome(whole))
 
 
-def test_a_loss_that_is_no_number(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_is_not_finite(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original, calls = PCL.forward, [0]
 
     def forward(self: PCL, views: Any, labels: Tensor, epoch: int) -> dict[str, Tensor]:
@@ -134,27 +135,27 @@ def test_a_loss_that_is_no_number(tmp_path: Path, whole: Path, monkeypatch: pyte
     with monkeypatch.context() as patch:
         patch.setattr(PCL, "forward", forward)
         with pytest.raises(Failure) as failure:
-            train(recipe(), tmp_path / "out")
+            train_recipe(recipe(), tmp_path / "out")
     images = ", ".join(map(str, epoch_order(0, 1, 50)[:16]))
     assert f"at step 4: ce_ensemble (learning rate 0.1, training images {images})" in str(failure.value)
     assert torch.load(tmp_path / "out/checkpoint.pt", weights_only=True)["step"] == 4
-    train(recipe(), tmp_path / "out")
+    train_recipe(recipe(), tmp_path / "out")
     assert same(outcome(tmp_path / "out"), outcome(whole))
 
 
-def test_the_step_is_named_though_the_device_is_asked_seldom() -> None:
-    watch = LossMeter(CPU)
-    watch.patience = 50  # as on a GPU
+def test_the_step_is_named_though_the_device_is_synchronised_seldom() -> None:
+    meter = LossMeter(CPU)
+    meter.check_every = 50  # as on a GPU
     for step in range(49):
         bad = math.inf if step >= 31 else 1.0
         terms = {"loss": torch.tensor(bad), "ce": torch.tensor(1.0), "kl": torch.tensor(bad)}
-        watch.add(terms, Piece(np.array([step, 7]), 2, 1.0), step, 0.5)
+        meter.add(terms, Piece(np.array([step, 7]), 2, 1.0), step, 0.5)
     with pytest.raises(Failure, match=r"at step 31: loss, kl \(learning rate 0\.5, training images 31, 7\)"):
-        watch.check()
+        meter.check()
 
 
 def test_out_of_memory_says_what_helps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A real one: the kernel gives this process no more memory."""
+    """Run out of memory for real: the kernel gives this process no more."""
 
     def job() -> None:
         original = PCL.forward
@@ -168,11 +169,11 @@ def test_out_of_memory_says_what_helps(tmp_path: Path, capfd: pytest.CaptureFixt
 
         PCL.forward = forward  # type: ignore[method-assign]  # in a process of its own
         data = {"class_path": "digits"}
-        train(recipe(model="resnet8", data=data, batch=600), tmp_path / "out")
+        train_recipe(recipe(model="resnet8", data=data, batch=600), tmp_path / "out")
 
     assert ended(fork(job)) == [1]
-    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("coterie:")]
-    assert len(said) == 1 and "Out of memory with a batch of 600: --accumulate 2" in said[0], said
+    errors = [line for line in capfd.readouterr().err.splitlines() if line.startswith("coterie:")]
+    assert len(errors) == 1 and "Out of memory with a batch of 600: `accumulate` 2" in errors[0], errors
 
 
 LARGE_PARENT = """
@@ -182,18 +183,18 @@ print(subprocess.run([sys.executable, "-c", sys.argv[1]], check=True, capture_ou
 """
 CHILD = """
 import resource, torch
-from coterie.training.meters import memory
-before = memory(torch.device("cpu"))
+from coterie.training.memory import max_memory
+before = max_memory(torch.device("cpu"))
 held = b"x" * (300 << 20)
-print(before, memory(torch.device("cpu")), 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(before, max_memory(torch.device("cpu")), 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="ru_maxrss is right elsewhere")
 def test_peak_memory_is_not_that_of_the_process_that_started_it() -> None:
     command = [sys.executable, "-c", LARGE_PARENT, CHILD]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    before, after, inherited = map(int, said.split())
+    stdout = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    before, after, inherited = map(int, stdout.split())
     assert inherited >= 1000 << 20, "this kernel hands nothing on"
     assert 50 << 20 < before < 700 << 20  # torch, and no gigabyte
     assert 200 << 20 < after - before < 310 << 20  # less where the imports' own peak was higher
@@ -206,9 +207,9 @@ def test_peak_memory_without_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "read_text", no_such_file)
     for platform, factor in (("darwin", 1), ("freebsd14", 1024)):
         monkeypatch.setattr(sys, "platform", platform)
-        assert memory(CPU) == factor * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        assert max_memory(CPU) == factor * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
-    assert memory(CPU) == 0
+    assert max_memory(CPU) == 0
 
 
 def _terms(out: Path) -> list[dict[str, float]]:
@@ -217,9 +218,9 @@ def _terms(out: Path) -> list[dict[str, float]]:
 
 def test_half_precision(tmp_path: Path) -> None:
     options = {"model": "resnet8", "batch": 25, "epochs": 2, "checkpoint_every": "1h"}
-    train(recipe(**options), tmp_path / "32")
+    train_recipe(recipe(**options), tmp_path / "32")
     for precision, tolerance in (("bf16", 0.005), ("fp16", 0.0005)):
-        train(recipe(**options, precision=precision), tmp_path / precision)
+        train_recipe(recipe(**options, precision=precision), tmp_path / precision)
         for half, full in zip(_terms(tmp_path / precision), _terms(tmp_path / "32"), strict=True):
             assert half["loss"] == pytest.approx(full["loss"], rel=tolerance)
             assert half["loss"] != full["loss"]
@@ -244,7 +245,7 @@ def test_an_overflow_skips_the_step_and_the_average(tmp_path: Path, monkeypatch:
         return taken
 
     monkeypatch.setattr(Precision, "step", step)
-    method = train(recipe(precision="fp16"), tmp_path / "out")
+    method = train_recipe(recipe(precision="fp16"), tmp_path / "out")
     assert method.mean is not None and method.mean.step == 11
     state = torch.load(tmp_path / "out/checkpoint.pt", weights_only=True)
     assert state["precision"]["scale"] == 2.0**15 and state["step"] == 12
@@ -252,12 +253,12 @@ def test_an_overflow_skips_the_step_and_the_average(tmp_path: Path, monkeypatch:
 
 def test_accumulation_and_layout_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"model_options": {"dropout": 0.0}}
-    method = train(recipe(**options), tmp_path / "one")
+    method = train_recipe(recipe(**options), tmp_path / "one")
     assert method.net.peers[0].late.weight.is_contiguous(memory_format=torch.channels_last)
-    train(recipe(**options, accumulate=3), tmp_path / "three")
+    train_recipe(recipe(**options, accumulate=3), tmp_path / "three")
     with monkeypatch.context() as patch:
         patch.setattr(torch, "channels_last", torch.contiguous_format)
-        train(recipe(**options), tmp_path / "contiguous")
+        train_recipe(recipe(**options), tmp_path / "contiguous")
     expected = outcome(tmp_path / "one")[0]["method"]
     for name in ("three", "contiguous"):
         for key, value in outcome(tmp_path / name)[0]["method"].items():
@@ -278,8 +279,8 @@ def test_clipping(format: Any) -> None:
 @pytest.mark.parametrize("how", [True, "reduce-overhead"])
 def test_compiled(tmp_path: Path, how: Any) -> None:
     options = {"method": "Baseline", "model": "resnet8", "batch": 25}
-    train(recipe(**options), tmp_path / "eager")
-    train(recipe(**options, compile=how), tmp_path / "compiled")
+    train_recipe(recipe(**options), tmp_path / "eager")
+    train_recipe(recipe(**options, compile=how), tmp_path / "compiled")
     for compiled, eager in zip(_terms(tmp_path / "compiled"), _terms(tmp_path / "eager"), strict=True):
         assert compiled == pytest.approx(eager, rel=1e-3)
 
@@ -297,7 +298,7 @@ def test_the_same_numbers_everywhere(tmp_path: Path, whole: Path) -> None:
             original(self, state)
 
         RunDirectory.save = save  # type: ignore[method-assign]  # in a process of its own
-        train(recipe(track="tensorboard"), tmp_path)
+        train_recipe(recipe(track="tensorboard"), tmp_path)
 
     assert ended(fork(dies)) == [-signal.SIGKILL]
     assert ended(fork(train_into(tmp_path, track="tensorboard"))) == [0]
@@ -311,8 +312,8 @@ def test_the_same_numbers_everywhere(tmp_path: Path, whole: Path) -> None:
         "time/images_per_second": lambda r: r["time"]["images_per_second"],
         "lr": lambda r: r["lr"],
     }.items():
-        found = [(event.step, event.value) for event in events.Scalars(tag)]
-        assert found == [(r["epoch"], pytest.approx(read(r), rel=1e-6)) for r in records], tag
+        logged = [(event.step, event.value) for event in events.Scalars(tag)]
+        assert logged == [(r["epoch"], pytest.approx(read(r), rel=1e-6)) for r in records], tag
     assert records[0]["time"]["memory"] > 2**20
     noted = json.loads((tmp_path / "environment.json").read_text())
     assert noted["seed"] == 0 and noted["torch"] == torch.__version__ and len(noted["continued"]) == 1
@@ -322,8 +323,8 @@ def test_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     try:
         import wandb  # noqa: F401
     except ImportError:
-        with pytest.raises(InputError, match="--track wandb needs the package wandb: pip install wandb"):
-            train(recipe(track="wandb"), tmp_path / "out")
+        with pytest.raises(InputError, match="`track` wandb needs the package wandb: pip install wandb"):
+            train_recipe(recipe(track="wandb"), tmp_path / "out")
         assert not (tmp_path / "out").exists()
         return
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -331,8 +332,8 @@ def test_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert list((tmp_path / "out/wandb").glob("offline-run-*/*.wandb"))
 
 
-def test_what_a_person_sees(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    train(recipe(checkpoint_every="1h"), tmp_path)
+def test_progress_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    train_recipe(recipe(checkpoint_every="1h"), tmp_path)
     lines = capfd.readouterr().err.splitlines()
     assert lines[0].startswith("training  epoch 1/3  error ")
     assert all(word in lines[0] for word in ("distil_mean 0.", "images/s", "GB", " left"))
@@ -342,8 +343,8 @@ def test_what_a_person_sees(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
 def test_optimisers_and_schedules() -> None:
     """By their torch classes; decay can be kept from biases; cosine with warm-up against its formula."""
     adamw = {"class_path": "AdamW", "init_args": {"lr": 0.01, "weight_decay": 0.1}}
-    made = recipe(model="resnet8", optimizer=adamw, decay_norm_and_bias=False)
-    optimizer = made.build_optimizer(method := made.build())
+    run_recipe = recipe(model="resnet8", optimizer=adamw, decay_norm_and_bias=False)
+    optimizer = run_recipe.build_optimizer(method := run_recipe.build())
     assert isinstance(optimizer, torch.optim.AdamW)
     decayed, free = optimizer.param_groups
     assert decayed["weight_decay"] == 0.1 and free["weight_decay"] == 0.0
@@ -368,9 +369,9 @@ def test_refusals(tmp_path: Path) -> None:
         recipe(clip_norm=0.0)
     with pytest.raises(InputError, match="`warmup` belongs to"):
         schedule = {"class_path": "torch.optim.lr_scheduler.ExponentialLR", "init_args": {"gamma": 0.9}}
-        train(recipe(schedule=schedule, warmup=0.1), tmp_path / "warm")
-    with pytest.raises(InputError, match="--sync-batch-norm needs a GPU"):
-        train(recipe(sync_batch_norm=True, device="cpu"), tmp_path / "synchronised")
+        train_recipe(recipe(schedule=schedule, warmup=0.1), tmp_path / "warm")
+    with pytest.raises(InputError, match="`sync_batch_norm` needs a GPU"):
+        train_recipe(recipe(sync_batch_norm=True, device="cpu"), tmp_path / "synchronised")
     assert not list(tmp_path.iterdir())  # a refused command leaves nothing that would stand in a better one's way
     with pytest.raises(InputError, match="precision"):
         recipe(precision="64")

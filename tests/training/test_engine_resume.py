@@ -1,4 +1,4 @@
-"""A run that was killed and continued any number of times ends as if nothing had happened, bit for bit."""
+"""A run that was killed and continued any number of times equals an undisturbed one, bit for bit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 from coterie.errors import Failure, InputError
 from coterie.methods import Method
 from coterie.runs.directory import RunDirectory
-from coterie.training.loop import train
+from coterie.training.loop import train_recipe
 from tests.helpers.engine import add_plain, ended, fork, outcome, recipe, same, train_into
 
 
@@ -30,19 +30,19 @@ def plain() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def whole(plain: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run nothing happened to."""
+    """Train without interruption; return the run."""
     out = tmp_path_factory.mktemp("whole")
-    train(recipe(), out)
+    train_recipe(recipe(), out)
     return out
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """Raised in place of a killed process."""
 
 
 @pytest.fixture
 def crash_after(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Make the process vanish after n optimiser steps, before anything of the nth is saved."""
+    """Raise Crash after n optimiser steps, before anything of the nth is saved."""
     original, left = Method.after_step, [0]
 
     def after_step(self: Method) -> None:
@@ -71,7 +71,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_killed_after_any_step(tmp_path: Path, crash_after: Any, variant: str) -> None:
     options = VARIANTS[variant]
-    train(recipe(**options), tmp_path / "whole")
+    train_recipe(recipe(**options), tmp_path / "whole")
     expected = outcome(tmp_path / "whole")
     steps = expected[0]["step"]
     for every in (2, 3) if variant == "paper" else (2,):  # killed again and again, after each 2nd or 3rd step
@@ -79,7 +79,7 @@ def test_killed_after_any_step(tmp_path: Path, crash_after: Any, variant: str) -
         while True:
             crash_after(every)
             try:
-                train(recipe(**options), out)
+                train_recipe(recipe(**options), out)
                 break
             except Crash:
                 kills += 1
@@ -92,8 +92,8 @@ def test_unsaved_steps_are_trained_again(tmp_path: Path, whole: Path, crash_afte
     """Killed in the middle of an epoch with the last checkpoint far back: epochs are logged once."""
     crash_after(8)
     with pytest.raises(Crash):
-        train(recipe(checkpoint_every="1h"), tmp_path / "out")
-    train(recipe(checkpoint_every="1h"), tmp_path / "out")
+        train_recipe(recipe(checkpoint_every="1h"), tmp_path / "out")
+    train_recipe(recipe(checkpoint_every="1h"), tmp_path / "out")
     assert same(outcome(tmp_path / "out"), outcome(whole))
 
 
@@ -178,7 +178,7 @@ def test_kill_9_during_a_checkpoint_write(
     with monkeypatch.context() as patch:
         patch.setattr(torch, "save", save)
         assert ended(fork(train_into(tmp_path / "out"))) == [-signal.SIGKILL]
-    train(recipe(), tmp_path / "out")
+    train_recipe(recipe(), tmp_path / "out")
     assert same(outcome(tmp_path / "out"), outcome(whole))
 
 
@@ -189,7 +189,7 @@ def test_damaged_checkpoint(
     out = tmp_path / "out"
     crash_after(5)
     with pytest.raises(Crash):
-        train(recipe(), out)
+        train_recipe(recipe(), out)
     files = [out / "checkpoint.pt", *([out / "checkpoint.previous.pt"] if damage == "both" else [])]
     for file in files:
         content = bytearray(file.read_bytes())
@@ -200,12 +200,12 @@ def test_damaged_checkpoint(
         for file in files:
             file.write_bytes(file.read_bytes()[:1000])
         with pytest.raises(InputError, match=r"checkpoint\.pt and checkpoint\.previous\.pt .* cannot be read"):
-            train(recipe(), out)
+            train_recipe(recipe(), out)
         assert all(file.stat().st_size == 1000 for file in files)
         return
     capfd.readouterr()
-    train(recipe(), out)
-    assert "warning" in (said := capfd.readouterr().err) and "checkpoint.pt is damaged" in said
+    train_recipe(recipe(), out)
+    assert "warning" in (stderr := capfd.readouterr().err) and "checkpoint.pt is damaged" in stderr
     assert same(outcome(out), outcome(whole))
 
 
@@ -224,8 +224,8 @@ def test_weights_that_are_not_finite_are_never_saved(
     with monkeypatch.context() as patch:
         patch.setattr(Method, "after_step", after_step)
         with pytest.raises(Failure, match="After step 4 weights are no longer finite"):
-            train(recipe(), tmp_path / "out")
-    train(recipe(), tmp_path / "out")
+            train_recipe(recipe(), tmp_path / "out")
+    train_recipe(recipe(), tmp_path / "out")
     assert same(outcome(tmp_path / "out"), outcome(whole))
 
 
@@ -245,14 +245,14 @@ def test_no_room(tmp_path: Path, whole: Path, capfd: pytest.CaptureFixture[str])
             original(state, file)
 
         torch.save = save  # in a process of its own
-        train(recipe(), out)
+        train_recipe(recipe(), out)
 
     assert ended(fork(limited)) == [1]
-    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("coterie:")]
-    assert len(said) == 1 and "checkpoint.pt could not be written (File too large)" in said[0], said
+    errors = [line for line in capfd.readouterr().err.splitlines() if line.startswith("coterie:")]
+    assert len(errors) == 1 and "checkpoint.pt could not be written (File too large)" in errors[0], errors
     assert not list(out.glob("*.part"))
     assert torch.load(out / "checkpoint.pt", weights_only=True)["step"] == 4
-    train(recipe(), out)
+    train_recipe(recipe(), out)
     assert same(outcome(out), outcome(whole))
 
 
@@ -274,19 +274,19 @@ def test_failing_fsync(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPa
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", fsync)
             with pytest.raises(Failure, match="No space left on device"):
-                train(recipe(), out)
-        train(recipe(), out)
+                train_recipe(recipe(), out)
+        train_recipe(recipe(), out)
         assert same(outcome(out), outcome(whole))
 
 
-def test_a_place_without_locks_is_told_and_used(
+def test_a_file_system_without_locks_gives_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def no_locks(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("coterie.runs.directory.fcntl.lockf", no_locks)
-    train(recipe(epochs=1), tmp_path / "out")
+    train_recipe(recipe(epochs=1), tmp_path / "out")
     assert "cannot be locked (No locks available)" in capsys.readouterr().err
 
 
@@ -296,7 +296,7 @@ def test_two_writers(tmp_path: Path) -> None:
     while not (out / "checkpoint.pt").exists():
         time.sleep(0.05)
     with pytest.raises(InputError, match="Another process is training"):
-        train(recipe(epochs=3000), out)
+        train_recipe(recipe(epochs=3000), out)
     first.kill()
     first.join()
     second = fork(train_into(out, epochs=3000))  # the lock went with the process
@@ -310,14 +310,14 @@ def test_changed_configuration(tmp_path: Path, whole: Path, crash_after: Any) ->
     out = tmp_path / "out"
     crash_after(4)
     with pytest.raises(Crash):
-        train(recipe(), out)
+        train_recipe(recipe(), out)
     before = {file.name: file.read_bytes() for file in out.iterdir()}
     with pytest.raises(InputError, match=r"seed was 0, is 1") as refusal:
-        train(recipe(seed=1, precision="bf16"), out)
+        train_recipe(recipe(seed=1, precision="bf16"), out)
     assert "precision was 32, is bf16" in str(refusal.value)
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before
     # What only says how to compute it may change.
-    train(recipe(device="cpu", checkpoint_every="1h", track="tensorboard"), out)
+    train_recipe(recipe(device="cpu", checkpoint_every="1h", track="tensorboard"), out)
     assert same(outcome(out), outcome(whole))
 
 
@@ -342,7 +342,7 @@ def test_what_is_refused_is_not_touched(tmp_path: Path, crash_after: Any, kind: 
     out = tmp_path / "out"
     crash_after(6)
     with pytest.raises(Crash):
-        train(recipe(), out)
+        train_recipe(recipe(), out)
     (out / "checkpoint.previous.pt").unlink()
     if damage is None:
         state = torch.load(out / name, weights_only=True)
@@ -354,7 +354,7 @@ def test_what_is_refused_is_not_touched(tmp_path: Path, crash_after: Any, kind: 
         file.write(b"" if kind == "records lost" else b'{"logged after": "the checkpoint"}\n')
     before = {file.name: file.read_bytes() for file in out.iterdir()}
     with pytest.raises(InputError, match=sentence):
-        train(recipe(device="cpu", checkpoint_every="1h", track="tensorboard"), out)
+        train_recipe(recipe(device="cpu", checkpoint_every="1h", track="tensorboard"), out)
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before
 
 
@@ -364,9 +364,9 @@ def test_interrupted_before_anything_was_written(tmp_path: Path, monkeypatch: py
         patch.setattr(os, "fsync", lambda descriptor: os.kill(os.getpid(), signal.SIGKILL))
         assert ended(fork(train_into(tmp_path / "out"))) == [-signal.SIGKILL]
     assert not (tmp_path / "out/config.yaml").exists()
-    train(recipe(epochs=1), tmp_path / "out")
+    train_recipe(recipe(epochs=1), tmp_path / "out")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.tex").write_text("years of work")
     with pytest.raises(InputError, match="not empty"):
-        train(recipe(), tmp_path / "mine")
+        train_recipe(recipe(), tmp_path / "mine")
     assert [file.name for file in (tmp_path / "mine").iterdir()] == ["thesis.tex"]

@@ -1,4 +1,4 @@
-"""The loop: schedules as fractions, the same seed the same run, the same command goes on."""
+"""The loop: schedules as fractions, equal runs of equal seeds, continued runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from coterie.errors import InputError
 from coterie.metrics.evaluate import evaluate
 from coterie.models import factory
 from coterie.runs.directory import RunDirectory
-from coterie.training.loop import train
+from coterie.training.loop import train_recipe
 from tests.helpers.common import TinyNet
 
 SMALL = {
@@ -78,16 +78,16 @@ def test_an_epoch_keeps_every_image_and_leaves_none_alone() -> None:
 
 
 def test_ramp_up_and_horizon_follow_the_length_of_the_training_unless_given() -> None:
-    made = recipe(epochs=30)
-    method = made.build()
+    run_recipe = recipe(epochs=30)
+    method = run_recipe.build()
     steps = 30 * math.ceil(100 / 32)
     assert isinstance(method, coterie.PCL)
     assert method.ramp_up == pytest.approx(8.0)
     assert method.mean.beta == pytest.approx(1 - 1 / max(1, steps * 1000 / 117300))
-    assert made.resolved == {"method.ramp_up": pytest.approx(8.0), "method.beta": method.mean.beta}
-    assert "ramp_up" not in made.config["method"]["init_args"]  # the options keep what was asked for
-    given = recipe(epochs=30, method={"class_path": "PCL", "init_args": {"ramp_up": 80, "beta": 0.999}}).build()
-    assert (given.ramp_up, given.mean.beta) == (80, 0.999)
+    assert run_recipe.resolved == {"method.ramp_up": pytest.approx(8.0), "method.beta": method.mean.beta}
+    assert "ramp_up" not in run_recipe.config["method"]["init_args"]  # the options stay as they were set
+    method = recipe(epochs=30, method={"class_path": "PCL", "init_args": {"ramp_up": 80, "beta": 0.999}}).build()
+    assert (method.ramp_up, method.mean.beta) == (80, 0.999)
     mutual = {"class_path": "PCL", "init_args": {"peer_teacher": "mutual", "beta": 0.5}}
     assert recipe(method=mutual, ema=True).build().mean.beta == 0.5  # also where only --ema keeps averages
     paper = from_options({})  # the defaults are the paper's protocol, at CIFAR's 50,000 images
@@ -114,7 +114,7 @@ def test_a_subclass_that_passes_options_on_follows_the_length_too() -> None:
 
 def test_the_same_seed_twice_gives_the_same_run(tmp_path: Path) -> None:
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        train(recipe(seed=seed), tmp_path / name)
+        train_recipe(recipe(seed=seed), tmp_path / name)
     a, b, c = (timeless(tmp_path / name) for name in "abc")
     assert a == b != c
     weights = [load_file(tmp_path / name / "student.safetensors") for name in "abc"]
@@ -123,7 +123,7 @@ def test_the_same_seed_twice_gives_the_same_run(tmp_path: Path) -> None:
 
 
 def test_a_run_directory_explains_itself(tmp_path: Path) -> None:
-    method = train(recipe(ema=True, method="Baseline"), tmp_path / "run")
+    method = train_recipe(recipe(ema=True, method="Baseline"), tmp_path / "run")
     run = RunDirectory(tmp_path / "run")
     records = run.metrics()
     assert [r["epoch"] for r in records] == [0, 1, 2, 3]
@@ -140,11 +140,11 @@ def test_a_run_directory_explains_itself(tmp_path: Path) -> None:
     images = torch.randn(3, 1, 8, 8)
     assert torch.equal(plain.eval()(images), method.deploy()(images))
     assert torch.allclose(plain(images), method.eval().predictors()["peer1"](images), atol=1e-5)
-    torch.load(run.checkpoint, weights_only=True)
+    torch.load(run.checkpoints.newest, weights_only=True)
 
 
 def test_training_continues_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train(recipe(), tmp_path / "whole")
+    train_recipe(recipe(), tmp_path / "whole")
     calls = 0
 
     def stop(*args: object, **options: object) -> object:
@@ -157,9 +157,9 @@ def test_training_continues_where_it_stopped(tmp_path: Path, monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr("coterie.training.loop.evaluate", stop)
         with pytest.raises(KeyboardInterrupt):
-            train(recipe(), tmp_path / "parts")
+            train_recipe(recipe(), tmp_path / "parts")
     assert len(timeless(tmp_path / "parts")) == 2
-    train(recipe(), tmp_path / "parts")
+    train_recipe(recipe(), tmp_path / "parts")
     assert timeless(tmp_path / "parts") == timeless(tmp_path / "whole")
     whole, parts = (load_file(tmp_path / name / "student.safetensors") for name in ("whole", "parts"))
     assert all(torch.equal(whole[k], parts[k]) for k in whole)
@@ -172,12 +172,12 @@ def test_scores_against_numpy() -> None:
         for peer in net.peers:
             peer.head.weight.mul_(30)
     sets = [(torch.randn(n, 3, 8, 8), torch.randint(7, (n,))) for n in (40, 23)]
-    found = evaluate(method, sets)
+    scores = evaluate(method, sets)
     images, y = torch.cat([s[0] for s in sets]), torch.cat([s[1] for s in sets]).numpy()
     z = [peer(images).detach().double().numpy() for peer in net.peers]
     p = [np.exp(a - a.max(1, keepdims=True)) for a in z]
     p = [a / a.sum(1, keepdims=True) for a in p]
-    score = found["predictors"]["peer2"]
+    score = scores["predictors"]["peer2"]
     assert score["error"] == pytest.approx(100 * np.mean(z[1].argmax(1) != y))
     top5 = np.argsort(-z[1], axis=1)[:, :5]
     assert score["top5_error"] == pytest.approx(100 * np.mean([y[i] not in top5[i] for i in range(len(y))]))
@@ -191,10 +191,10 @@ def test_scores_against_numpy() -> None:
     assert score["ece"] == pytest.approx(ece, rel=1e-4)
     pairs = [(0, 1), (0, 2), (1, 2)]
     distance = np.mean([np.linalg.norm(p[a] - p[b], axis=1).mean() for a, b in pairs])
-    assert found["diversity"]["peer"] == pytest.approx(distance, rel=1e-4)
+    assert scores["diversity"]["peer"] == pytest.approx(distance, rel=1e-4)
     agree = np.mean([(z[a].argmax(1) == z[b].argmax(1)).mean() for a, b in pairs])
-    assert found["agreement"]["peer"] == pytest.approx(agree)
-    assert set(found["diversity"]) == {"peer", "mean"}
+    assert scores["agreement"]["peer"] == pytest.approx(agree)
+    assert set(scores["diversity"]) == {"peer", "mean"}
 
 
 def test_the_example_of_an_own_loop(tmp_path: Path) -> None:
@@ -210,23 +210,23 @@ def test_short_names_mean_our_methods_whatever_else_is_called_so() -> None:
     twin = type("PCL", (coterie.PCL,), {"__module__": "coterie.methods.pcl", "__qualname__": "PCL"})
     assert recipe(method="PCL").method_class is coterie.PCL
     assert recipe(method={"class_path": "PCL", "init_args": {"temperature": 2.0}}).method_class is coterie.PCL
-    made = parser()
-    assert parse(made, ["--method", "PCL"]).method.class_path == "coterie.PCL"
-    assert parse(made, ["--method=PCL"]).method.class_path == "coterie.PCL"
+    train_parser = parser()
+    assert parse(train_parser, ["--method", "PCL"]).method.class_path == "coterie.PCL"
+    assert parse(train_parser, ["--method=PCL"]).method.class_path == "coterie.PCL"
     del twin
     gc.collect()  # for the tests that follow
 
 
 def test_a_run_from_before_an_option_existed_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    train(recipe(epochs=1), out)
+    train_recipe(recipe(epochs=1), out)
     old = yaml.safe_load((out / "config.yaml").read_text())
     del old["evaluate_every"]
     (out / "config.yaml").write_text(yaml.safe_dump(old))
-    train(recipe(epochs=1), out)  # the option's default is what that run had
+    train_recipe(recipe(epochs=1), out)  # the option's default is what that run had
     (out / "config.yaml").write_text(yaml.safe_dump(old))
     with pytest.raises(InputError, match="evaluate_every was 1, is 2"):
-        train(recipe(epochs=1, evaluate_every=2), out)
+        train_recipe(recipe(epochs=1, evaluate_every=2), out)
 
 
 @pytest.mark.parametrize(
@@ -241,13 +241,13 @@ def test_a_run_from_before_an_option_existed_goes_on(tmp_path: Path) -> None:
     ],
 )
 def test_a_switch_may_stand_alone(words: list[str], compiled: bool | str) -> None:
-    found = parse(parser(), words)
-    assert found.compile == compiled and found.ema == ("--ema" in words)
+    config = parse(parser(), words)
+    assert config.compile == compiled and config.ema == ("--ema" in words)
 
 
 def test_rarer_evaluations_change_nothing_but_the_records(tmp_path: Path) -> None:
-    every = train(recipe(epochs=5), tmp_path / "every")
-    rarely = train(recipe(epochs=5, evaluate_every=2), tmp_path / "rarely")
+    every = train_recipe(recipe(epochs=5), tmp_path / "every")
+    rarely = train_recipe(recipe(epochs=5, evaluate_every=2), tmp_path / "rarely")
     for a, b in zip(every.parameters(), rarely.parameters(), strict=True):
         assert torch.equal(a, b)
     all_records, records = timeless(tmp_path / "every"), timeless(tmp_path / "rarely")

@@ -17,7 +17,7 @@ import torch
 
 from ..errors import Failure
 from ..report.table import Cell, text
-from ..training.meters import process_memory
+from ..training.memory import process_memory
 
 Call = Callable[[], object]
 _subject: Call  # of a process that `in_subprocess` has started

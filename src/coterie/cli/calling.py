@@ -1,4 +1,4 @@
-"""How a command is called: its options are its signature, its help is its docstring."""
+"""Call a command: its options are its signature, its help is its docstring."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def call(name: str, command: Callable[..., None], arguments: list[str]) -> None:
-    """Run a command with these words of the command line."""
+    """Run a command with arguments of the command line."""
     from jsonargparse import ArgumentParser
 
     from ..config.parsing import add_command, parse
@@ -20,7 +20,7 @@ def call(name: str, command: Callable[..., None], arguments: list[str]) -> None:
 
 
 def summary(command: Callable[..., None]) -> str:
-    """A command in one line."""
+    """Return the first line of a command's docstring."""
     return (command.__doc__ or "").strip().splitlines()[0]
 
 

@@ -1,4 +1,4 @@
-"""The command `data`: fetch or check a set, or inspect one."""
+"""The command `data`: fetch, check or inspect a data set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .calling import call, print_json, summary
 
 
 def data(arguments: list[str]) -> None:
-    """Fetch or check a data set (`data cifar100`) or look into one (`data inspect NAME_OR_FOLDER`)."""
+    """Fetch or check a data set (`data cifar100`) or inspect one (`data inspect NAME_OR_FOLDER`)."""
     from ..data import data_sets, find_data_set
     from ..data.cifar import Cifar
 
@@ -40,7 +40,7 @@ def _fetch(cls: Any, options: list[str]) -> None:
         """Fetch the official release, checksummed.
 
         Args:
-            root: where to put it.
+            root: the directory to write to.
             url: a mirror of the official archive.
         """
         from ..data.fetch import fetch_cifar
@@ -55,7 +55,7 @@ def _check_fashion_mnist(options: list[str]) -> None:
         """Check that the four files are there and are the official ones; nothing is downloaded.
 
         Args:
-            root: where to look before the package's folder.
+            root: the directory to search before the package's folder.
         """
         from ..data.fashion_mnist import fashion_mnist
 
@@ -75,7 +75,7 @@ def _inspect(cls: Any, preset: dict[str, Any], arguments: list[str]) -> None:
     from ..report.command_tables import print_data
 
     def inspect(views: int = 3, images: int = 8, sheet: str = "contact-sheet.png", json: bool = False) -> None:
-        """Counts per class, sizes, bad files, duplicates between splits, and a sheet of views.
+        """Show counts per class, sizes, bad files, duplicates between splits, and a sheet of views.
 
         Args:
             views: how many views of each image the sheet shows.
@@ -98,8 +98,8 @@ def _inspect(cls: Any, preset: dict[str, Any], arguments: list[str]) -> None:
     parser = ArgumentParser(prog="coterie data inspect", exit_on_error=False, description=summary(inspect))
     parser.add_function_arguments(inspect)
     own = [name.partition(".")[2] for name in parser.add_class_arguments(cls, "data", skip=set(preset))]
-    words = [_with_prefix(word, own, list(signature(inspect).parameters)) for word in arguments]
-    config = parse(parser, words)
+    command_options = list(signature(inspect).parameters)
+    config = parse(parser, [_with_prefix(argument, own, command_options) for argument in arguments])
     data_set = cls(**preset, **vars(config.pop("data", None) or Namespace()))
     inspect(**vars(config))
 

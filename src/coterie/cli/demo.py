@@ -16,7 +16,7 @@ from ..peers.cost import parameters
 from ..report import page
 from ..report.table import Table, number, print_table, text
 from ..runs.directory import RunDirectory
-from ..training.loop import train
+from ..training.loop import train_recipe
 
 # A few hundred images and a small ResNet: little enough that peers have something to add. An epoch is five steps:
 # averages look back two epochs, about as far as the paper's; its fraction of the training would be two steps. All
@@ -63,7 +63,7 @@ def run_demo(out: Path, seeds: int) -> None:
     for seed in range(seeds):
         for name, options in DEMO_METHODS.items():
             runs[name].append(out / f"{name}-{seed}")
-            method = train(
+            method = train_recipe(
                 from_options({**DEMO_OPTIONS, **options, "seed": seed}), runs[name][-1], f"{name}, seed {seed}"
             )
             sizes |= {(name, p): parameters(network) for p, network in method.predictors().items()}

@@ -1,4 +1,4 @@
-"""Errors of the library name an option as Python does, `limit`; the command line shows its flag, --data.limit."""
+"""Show the options that errors of the library name in backticks, `limit`, as flags, --data.limit."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def with_flags(message: str, name: str, command: Callable[..., None]) -> str:
 
 
 def _flags(name: str, command: Callable[..., None]) -> dict[str, str]:
+    """Return the flags of a command by the names of the options."""
     from ..config.recipe import Recipe
     from ..data import data_sets
     from ..data.mix import CutMix, MixUp
@@ -46,6 +47,6 @@ def _parameters(kinds: Iterable[type]) -> list[str]:
 
 
 def _named(names: Iterable[str], part: str = "") -> dict[str, str]:
-    """`limit` and, of a part, `data.limit` too."""
+    """Return the flags by name: `limit` and, for an option of a part, also `data.limit`."""
     prefix = f"{part}." if part else ""
     return {key: f"--{prefix}{name}" for name in names for key in {name, prefix + name}}

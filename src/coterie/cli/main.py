@@ -1,4 +1,4 @@
-"""The command line: a word becomes a command, an early end one sentence and an exit code. Imported by nobody."""
+"""The command line: call a command by its name; print an error as one sentence, with an exit code."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The entry point: an early end gives one sentence and its exit code."""
+    """Run a command; print an error as one sentence and exit with its code."""
     if "" not in sys.path:
-        sys.path.insert(0, "")  # a user's own package in the working directory, as `python -m` finds it
+        sys.path.insert(0, "")  # packages in the working directory, as with `python -m`
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         _run(arguments)

@@ -1,4 +1,4 @@
-"""Commands that train and judge: demo, train, evaluate."""
+"""Commands that train and evaluate: demo, train, evaluate."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..errors import InputError
 from .calling import print_json
 
 if TYPE_CHECKING:
-    from ..config.options import Data  # read by jsonargparse too: with it every data set is known by name
+    from ..config.options import Data  # read by jsonargparse too; it imports every data set
 
 
 def demo(out: str = "coterie-demo", seeds: int = 3) -> None:
-    """Show the whole story on handwritten digits: a network alone, and the same network with peers.
+    """Train a network on handwritten digits, alone and with peers, and compare the two.
 
     Args:
         out: the directory to write to.
-        seeds: how many times each of the two is trained.
+        seeds: the number of trainings of each.
     """
     from .demo import run_demo
 
@@ -27,10 +27,10 @@ def demo(out: str = "coterie-demo", seeds: int = 3) -> None:
 
 
 def train(arguments: list[str]) -> None:
-    """Train; the same command again continues."""
+    """Train into a run directory; the same command again continues."""
     from ..config import options
     from ..config.parsing import parse
-    from ..training.loop import train as run
+    from ..training.loop import train_recipe
 
     parser = options.parser()
     parser.add_argument("--out", type=str, help="the run directory (required).")
@@ -38,7 +38,7 @@ def train(arguments: list[str]) -> None:
     if config.out is None:
         raise InputError("--out is missing: name the directory for this run.")
     recipe = options.from_namespace(parser, config)
-    run(recipe, Path(config.out), recipe.method_class.__name__)
+    train_recipe(recipe, Path(config.out), recipe.method_class.__name__)
     if os.environ.get("RANK", "0") == "0":  # torchrun starts many
         print(f"{config.out}: trained; `coterie evaluate {shlex.quote(config.out)}` shows every predictor.")
 
@@ -46,7 +46,7 @@ def train(arguments: list[str]) -> None:
 def evaluate(
     run: str, data: Data | None = None, calibrate: bool = False, costs: bool = False, json: bool = False
 ) -> None:
-    """Every predictor of a run: errors, likelihood, calibration, costs.
+    """Score every predictor of a run: errors, likelihood, calibration, costs.
 
     Args:
         run: the run directory.

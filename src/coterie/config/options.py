@@ -26,10 +26,10 @@ PARTS = ("method", "data", "optimizer", "schedule", "mix")
 """Options that name a class with options of its own."""
 
 
-def parser(prog: str = "coterie train") -> ArgumentParser:
+def parser() -> ArgumentParser:
     """Build the parser of a recipe's options, from the signatures of all that it names."""
     description = (Recipe.__doc__ or "").split("\n")[0]
-    parser = ArgumentParser(prog=prog, exit_on_error=False, description=description)
+    parser = ArgumentParser(prog="coterie train", exit_on_error=False, description=description)
     parser.add_argument("--config", action="config", help="YAML file of options; flags after it override it.")
     parser.add_class_arguments(Recipe, None, skip=NOT_OPTIONS)
     defaults = Recipe()
@@ -44,14 +44,14 @@ def from_namespace(
     """Build the recipe of parsed options.
 
     Args:
-        parser: that parsed them.
+        parser: the parser of these options.
         config: the parsed options.
         objects: Python objects to use instead of what was parsed under their names.
-        labels: those of them that no file can hold, by how config.yaml names them.
+        labels: the labels in config.yaml of those objects that no file can hold.
     """
     try:
         values = parser.instantiate(_as_data(config))
-    except ValueError as error:  # where two types are tried, our own sentence is the cause
+    except ValueError as error:  # if two types were tried, our own error is the cause
         raise error.__cause__ if isinstance(error.__cause__, InputError) else error from None
     options = {name: values[name] for name in OPTIONS}
     options["method"] = partial(import_class(config.method.class_path), **values.method.keywords)
@@ -64,14 +64,14 @@ def from_namespace(
 
 
 def _written(spec: Any) -> Any:
-    """Return a spec without the arguments that are None: config.yaml holds what was asked for."""
+    """Return a spec without the arguments that are None: config.yaml holds the options that are set."""
     if not isinstance(spec, dict) or "init_args" not in spec:
         return spec
     return {**spec, "init_args": {name: value for name, value in spec["init_args"].items() if value is not None}}
 
 
 def _as_data(config: Namespace) -> Namespace:
-    """Return the same with a `Dataset` class, if one was named, inside our `dataset`, which makes it twice."""
+    """Wrap the `Dataset` class that the options name, if they name one, in our `dataset` of two splits."""
     source = config.data.class_path
     if issubclass(import_class(source), Data):
         return config
@@ -82,10 +82,10 @@ def _as_data(config: Namespace) -> Namespace:
 
 
 def from_options(options: Mapping[str, Any]) -> Recipe:
-    """Build a recipe of options as a YAML file or a Python call gives them: {'method': 'PCL', 'epochs': 30, ...}.
+    """Build a recipe from options as in a YAML file or a Python call: {'method': 'PCL', 'epochs': 30, ...}.
 
-    Where config.yaml allows a name, a Python object may stand: a class, a partial, a factory or module for
-    `model`, a `Data` or a pair of data sets for `data`.
+    Instead of a name, an option may be a Python object: a class, a partial, a factory or module for `model`, a
+    `Data` or a pair of data sets for `data`.
     """
     plain: dict[str, Any] = {}
     objects: dict[str, Any] = {}
@@ -103,7 +103,7 @@ def from_options(options: Mapping[str, Any]) -> Recipe:
 
 
 def with_options(part: str, value: Any, options: Mapping[str, Any] | None) -> Any:
-    """Return what names a class, such as 'PCL' or coterie.PCL, with options of its own."""
+    """Add the options of a class to its name or to the class itself, such as 'PCL' or coterie.PCL."""
     if not options:
         return value
     if isinstance(value, str | Path):
@@ -133,11 +133,11 @@ def _named(method: Any) -> Any:
 
 
 def from_file(file: Path, objects: Mapping[str, Any] | None = None) -> Recipe:
-    """Read the recipe in a run directory's config.yaml, with the devices that are here.
+    """Read the recipe in a run directory's config.yaml, with a device of this machine.
 
-    `objects` are the options that the file can only name by a label. Relative paths are those of the command
-    that trained it. `coterie reproduce` runs its commands in the directory of the runs: what is not found from
-    here is looked for from there.
+    `objects` are the options for which the file has only a label. Relative paths are resolved from the working
+    directory and, failing that, from the parent of the run directory, where `coterie reproduce` runs its
+    commands.
     """
     objects = dict(objects or {})
     try:

@@ -1,4 +1,4 @@
-"""Parse options with jsonargparse; where that fails, raise one clear sentence."""
+"""Parse options with jsonargparse; turn its errors into one sentence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..errors import InputError, unknown
 
 
 def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
-    """Parse, or raise an InputError. `--some-option` is `--some_option`; a bare switch means true."""
+    """Parse arguments, or raise an InputError. `--some-option` is `--some_option`; a bare switch means true."""
     with _explained(parser, flags=True):
         _prepare_torchvision(arguments)
         return parser.parse_args(_normalise(parser, arguments))
@@ -45,7 +45,7 @@ def parse_object(parser: ArgumentParser, options: dict[str, Any]) -> Namespace:
 
 @contextmanager
 def _explained(parser: ArgumentParser, flags: bool) -> Iterator[None]:
-    """Turn what jsonargparse raises into an InputError; it names an option by its flag, or as Python does."""
+    """Turn errors of jsonargparse into an InputError, which names an option by its flag or as Python does."""
     try:
         yield
     except InputError:
@@ -55,12 +55,13 @@ def _explained(parser: ArgumentParser, flags: bool) -> Iterator[None]:
 
 
 def _prepare_torchvision(options: object) -> None:
-    """Import torchvision, if it is named, before jsonargparse does: beside a CPU-only torch it needs our help."""
+    """Import torchvision, if it is named, before jsonargparse does: beside a CPU-only torch that would fail."""
     if "torchvision." in str(options):
         import_torchvision("torchvision")
 
 
 def _normalise(parser: ArgumentParser, arguments: list[str]) -> list[str]:
+    """Return arguments as jsonargparse takes them: underscores in flags, values for switches, full names."""
     switches, normalised = _switches(parser), list[str]()
     for i, argument in enumerate(arguments):
         if argument.startswith("--"):
@@ -78,7 +79,7 @@ def _normalise(parser: ArgumentParser, arguments: list[str]) -> list[str]:
 
 
 def _switches(parser: ArgumentParser) -> dict[str, set[str]]:
-    """Return the options that mean true where they stand alone, with the words that may follow them."""
+    """Return the options that mean true without a value, with the values that they take."""
     switches: dict[str, set[str]] = {}
     for action in parser._actions:
         kind = getattr(action, "_typehint", None)
@@ -103,7 +104,7 @@ def import_class(path: str) -> Any:
 
 
 def _explain(parser: ArgumentParser, message: str, flags: bool) -> InputError:
-    """Say jsonargparse's message as one sentence that tells what to do."""
+    """Return an error that says jsonargparse's message in one sentence, and what to do."""
     if "mix.Mix is abstract" in message or re.search(r'[Pp]arser key "mix"', message):
         if not flags:
             return InputError("`mix` must be a CutMix or a MixUp: a mapping of `class_path` and `init_args`.")
@@ -121,7 +122,7 @@ def _explain(parser: ArgumentParser, message: str, flags: bool) -> InputError:
     if match := re.search(r"argument (\S+): expected one argument", message):
         return InputError(f"{match[1]} needs a value.")
     if match := re.search(r"Expected a dot import path string: (\S+)", message):
-        return unknown(keys[0], match[1], _known(parser, keys[0]))
+        return unknown(keys[0], match[1], _class_names(parser, keys[0]))
     if match := re.search(r"Option '([^']+)' is not accepted", message):
         path = re.search(r"class_path='?\\?'?([\w.]+)|class_path '([\w.]+)'", message)
         accepted = (
@@ -168,8 +169,8 @@ def _plain(kind: str) -> str:
     return kind
 
 
-def _known(parser: ArgumentParser, key: str) -> list[str]:
-    """List the short names that an option for a class takes."""
+def _class_names(parser: ArgumentParser, key: str) -> list[str]:
+    """List the short names of the classes that an option takes."""
     from jsonargparse._typehints import get_all_subclass_paths
 
     action: Any = next(a for a in parser._actions if a.dest == key)

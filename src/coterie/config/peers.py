@@ -1,4 +1,4 @@
-"""Build the peers of a recipe: the network of each, how they are cut, and the weights they start from."""
+"""Build the peers of a recipe: their networks, their cut, and their initial weights."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Factory = Callable[[], nn.Module]
 def factories(
     recipe: Recipe, classes: int, shape: tuple[int, int, int], fresh: bool = True
 ) -> list[Factory | nn.Module]:
-    """Return what makes the network of each peer, or of all, for images of this shape.
+    """Return a factory or module for each peer, or one for all, for images of this shape.
 
-    Without `fresh` no starting weights are asked for.
+    Without `fresh` no initial weights are loaded.
     """
     channels, height, width = shape
     sources = [recipe.objects.get("model", recipe.model)] if isinstance(recipe.peers, int) else recipe.models

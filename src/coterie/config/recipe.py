@@ -1,4 +1,4 @@
-"""Recipe: everything that determines a run, and the objects it builds."""
+"""Recipe: all options of a training, and the objects that are built from them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RUNTIME_OPTIONS = {"device", "compile", "accumulate", "checkpoint_every", "track
 
 @dataclass
 class Recipe:
-    """A run: who trains what on which data, and for how long. Its schedule is stated in fractions.
+    """All options of a training; its schedule is stated in fractions of its length.
 
     Args:
         method: how the peers train each other; see `coterie methods`.
@@ -85,8 +85,8 @@ class Recipe:
             saved as well, as long as that costs under one per cent of the time.
         track: send the records on to this tracker too.
         config: the options as config.yaml holds them.
-        objects: those of the options that are Python objects which no file can hold, `model` among them; the
-            field of the same name has their label.
+        objects: the options that are Python objects which no file can hold, by name; for `model`, the field of
+            that name holds the label.
     """
 
     method: Callable[[PeerNet], Method] = PCL
@@ -127,7 +127,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         self.resolved: dict[str, Any] = {}
-        """What `build` worked out from fractions, words and files; recorded beside the options, not among them."""
+        """Values that `build` derived from fractions, words and files; recorded beside the options."""
         self.method_class, self.method_options = class_and_options(self.method)
         self.config = self.config or {name: describe(value) for name, value in vars(self).items()}
         self.models = [self.model]
@@ -159,11 +159,11 @@ class Recipe:
         return len(EpochSampler(self.data.train_size, self.batch))
 
     def build(self, fresh: bool = True) -> Method:
-        """Load the data and make the method with its peers; what depended on the data is now in `resolved`.
+        """Load the data and build the method with its peers; set `resolved`.
 
-        For weights that are restored from a checkpoint anyway, `fresh=False` asks for no starting weights.
+        `fresh=False` loads no initial weights, for a method that is then restored from a checkpoint.
         """
-        if not hasattr(self.data, "labels"):  # it may have been loaded for another run
+        if not hasattr(self.data, "labels"):  # it may be loaded already
             self.data.load()
         if self.batch > self.data.train_size:
             raise InputError(
@@ -216,7 +216,7 @@ class Recipe:
             raise InputError(f"`mix` {name} needs at least two images in a batch: raise `batch`.")
 
     def build_optimizer(self, method: Method) -> Optimizer:
-        """Build the optimiser of all that is trained."""
+        """Build the optimiser of all trained parameters."""
         trained = [p for p in method.parameters() if p.requires_grad]
         groups: list[dict[str, Any]] = [{"params": trained}]
         if not self.decay_norm_and_bias:
@@ -236,7 +236,7 @@ class Recipe:
         return optimizer
 
     def torch_device(self) -> torch.device:
-        """Return the device to train on; refuse one that is not here."""
+        """Return the device to train on; refuse one that this machine does not have."""
         automatic = "cuda" if torch.cuda.is_available() else "cpu"
         try:
             device = torch.device(automatic if self.device == "auto" else self.device)
@@ -249,7 +249,7 @@ class Recipe:
 
 
 def class_and_options(method: Callable[..., Method]) -> tuple[type[Method], dict[str, Any]]:
-    """Return the class of a method that was named by its class or a partial, and all of its options."""
+    """Return the class of a method, given as a class or a partial of one, and all of its options."""
     cls, options = (method.func, method.keywords) if isinstance(method, partial) else (method, {})
     if not isinstance(cls, type) or not issubclass(cls, Method):
         raise InputError("`method` must be a name, a class of methods, or a functools.partial of one.")

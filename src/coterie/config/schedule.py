@@ -1,4 +1,4 @@
-"""Learning-rate schedules as functions of progress: fractions of the training, whatever its length."""
+"""Learning-rate schedules as functions of progress, the fraction of the training that is done."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Schedule(ABC):
 
 
 class Steps(Schedule):
-    """Multiply by `factor` at each of these fractions of the training (the paper: 150 and 225 of 300).
+    """Multiply the rate by `factor` at given fractions of the training (the paper: 150 and 225 of 300).
 
     Args:
         at: the fractions at which the rate drops.
-        factor: what it is multiplied with.
+        factor: the factor of each drop.
     """
 
     def __init__(self, at: Sequence[float] = (0.5, 0.75), factor: float = 0.1) -> None:
@@ -52,15 +52,15 @@ class Cosine(Schedule):
 
 
 def rate(schedule: Schedule, step: int, steps: int, warmup: float) -> float:
-    """Return the factor for step 0, 1, ...: a linear warm-up over the first fraction, and the schedule."""
+    """Return the factor of step 0, 1, ...: the schedule, with a linear warm-up over the first fraction."""
     warm = warmup * steps
     return schedule(step / steps) * min(1.0, (step + 1) / warm if warm > 0 else 1.0)
 
 
 class Rates:
-    """Sets an optimiser's learning rates before each step: by a schedule of ours, or by one of torch's.
+    """Set an optimiser's learning rates before each step, by one of our schedules or one of torch's.
 
-    A torch scheduler is stepped once per epoch, as its documentation counts, and brings its own warm-up.
+    A torch scheduler is stepped once per epoch, as in its documentation, and has its own warm-up.
     """
 
     def __init__(
@@ -88,13 +88,13 @@ class Rates:
         return step / self.steps
 
     def set(self, step: int) -> float:
-        """Set the rates of step 0, 1, ...; returns the first group's."""
+        """Set the rates of step 0, 1, ...; return that of the first group."""
         if self.ours is not None:
             factor = rate(self.ours, step, self.steps, self.warmup)
             for group, base in zip(self.optimizer.param_groups, self.base, strict=True):
                 group["lr"] = base * factor
         elif self.torch is not None and step and step % self.per_epoch == 0:
-            with warnings.catch_warnings():  # a run continued here has stepped, though not in this process
+            with warnings.catch_warnings():  # the optimiser of a continued run has stepped in another process
                 warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
                 self.torch.step()
         return float(self.optimizer.param_groups[0]["lr"])

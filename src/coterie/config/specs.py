@@ -20,11 +20,11 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 class Unwritable(Exception):
-    """Raised for an object that no file can name; the message is a label of it for people."""
+    """An object that no file can name; the message is its `label`."""
 
 
 def to_spec(value: Any) -> Any:
-    """Return plain values that stand for a value: numbers, text, lists, or a class path and its arguments."""
+    """Return a value as plain ones: numbers, text, lists, or a class path with its arguments."""
     if isinstance(value, PLAIN):
         return value
     if isinstance(value, Path):
@@ -52,7 +52,7 @@ def describe(value: Any) -> Any:
 
 
 def model_spec(model: Any) -> str:
-    """Return the name that stands for a network: `package.module:factory` for a function or class of a module."""
+    """Return the name of a network: `package.module:factory` for a function or class of a module."""
     if isinstance(model, str):
         return model
     if not _importable(model):
@@ -61,7 +61,7 @@ def model_spec(model: Any) -> str:
 
 
 def label(value: Any) -> str:
-    """Name an object for people: `<make_model in train.py>`."""
+    """Return a readable name of an object: `<make_model in train.py>`."""
     if isinstance(value, functools.partial):
         return label(value.func)
     if isinstance(value, dataset) and value.pair is not None:
@@ -69,9 +69,9 @@ def label(value: Any) -> str:
     named = value if hasattr(value, "__qualname__") else type(value)
     module = sys.modules.get(named.__module__)
     file = getattr(module, "__file__", None)
-    place = Path(file).name if named.__module__ == "__main__" and file else named.__module__
+    source = Path(file).name if named.__module__ == "__main__" and file else named.__module__
     name = named.__qualname__.replace("<locals>.", "").replace("<lambda>", "lambda")
-    return f"<{name} in {place}>"
+    return f"<{name} in {source}>"
 
 
 def is_label(value: Any) -> bool:
@@ -93,7 +93,7 @@ def own_defaults(cls: type) -> dict[str, Any]:
 
 
 def _class_spec(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the spec of a class; what is not given is the class's own default, whatever a recipe's default is."""
+    """Return the spec of a class; missing arguments have the class's own default, not that of a recipe."""
     if not _importable(cls):
         raise Unwritable(label(cls))
     plain = {name: value for name, value in own_defaults(cls).items() if isinstance(value, PLAIN)}
@@ -103,7 +103,7 @@ def _class_spec(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _importable(value: Any) -> bool:
-    """Tell whether a function or class is found again under its module and name."""
+    """Tell whether a function or class can be imported by its module and name."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "<")
     if module is None or module == "__main__" or "<" in name or "." in name:
         return False

@@ -1,4 +1,4 @@
-"""A run as a Python object: train one, load one, and use what came of it."""
+"""A run as a Python object: train one, load one, and use its records and networks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ..methods import Method
 from ..report.page import write_report
 from ..report.table import Table, number, text, to_html
 from ..runs.evaluate_run import evaluate_run
-from ..runs.reader import Record, Result, read, score
+from ..runs.reader import Record, Result, read_run, score
 from ..runs.rebuild import load_student, restored
-from ..training.loop import train as train_recipe
+from ..training.loop import train_recipe
 
 if TYPE_CHECKING:
     import pandas
@@ -35,11 +35,11 @@ Split = Dataset[Any] | tuple[Tensor, Tensor]
 """Items (image, label), or tensors of all images and of all labels."""
 Options = Mapping[str, Any]
 SCORES = {"error": 2, "top5_error": 2, "nll": 3, "ece": 4, "brier": 4}
-"""What the table of a run shows of each predictor, with how many decimals."""
+"""The scores in the table of a run, with their numbers of decimals."""
 
 
 class Run:
-    """A run directory: its records, its networks, and what can be made of them.
+    """A run directory with its records and networks.
 
     Args:
         path: the directory.
@@ -56,25 +56,26 @@ class Run:
             raise InputError(f"{self.path} is not a run directory: it has no config.yaml.")
 
     def _read(self) -> Result:
-        return read(self.path)
+        return read_run(self.path)
 
     @property
     def config(self) -> dict[str, Any]:
-        """The options of the run."""
+        """Return the options of the run."""
         return self._read().config
 
     @property
     def metrics(self) -> list[Record]:
-        """One record for each evaluation: loss terms, scores of every predictor, times."""
+        """Return one record for each evaluation: loss terms, scores of every predictor, times."""
         return self._read().records
 
     @property
     def finished(self) -> bool:
+        """Return whether all epochs are trained."""
         return self._read().finished
 
     @property
     def error(self) -> float:
-        """The error of the network to deploy, in per cent, at the last evaluation."""
+        """Return the error of the network to deploy, in per cent, at the last evaluation."""
         records = self.metrics
         if not records:
             raise InputError(f"{self.path} has no record yet: train it first.")
@@ -107,7 +108,7 @@ class Run:
         calibrate: bool = False,
         size: int | None = None,
     ) -> Path:
-        """Write a network as a file to ship, verified in the runtime that loads it; return the file.
+        """Export a network to a file, verified in the runtime that loads it; return the file.
 
         Args:
             file: the file to write; its ending says the format: .safetensors, .onnx or .pt2.
@@ -213,22 +214,22 @@ def train(
     """Train into a run directory, as `coterie train` does; the same call again continues.
 
     Options have the names, defaults and meanings of `coterie train --help`. Names of classes may also be the
-    classes themselves or a `functools.partial` of one. A class that is given as an object has its own defaults.
+    classes themselves or a `functools.partial` of one. A class that is passed as an object has its own defaults.
 
     Args:
         out: the run directory.
-        method: how the peers train each other: a name, a class, or a partial of one.
+        method: the training method: a name, a class, or a partial of one.
         method_options: options of the method.
-        model: a name, a function or class that makes a network, or a network.
+        model: a name, a function or class that builds a network, or a network.
         data: a name, a directory of images, a `Data`, or a pair (training set, test set) of torch Datasets or of
             tensors (images, labels). Images in uint8 are augmented; float images are taken as they are.
-        data_options: options of a data set that is given by its name.
+        data_options: options of a data set that is passed by name.
         optimizer: a name, a class of torch.optim, or a partial of one.
         optimizer_options: options of the optimiser.
         schedule: a name, `coterie.Steps(...)`, `coterie.Cosine(...)`, or a partial of a torch scheduler.
-        schedule_options: options of a schedule that is given by its name.
+        schedule_options: options of a schedule that is passed by name.
         mix: a name, `coterie.CutMix(...)` or `coterie.MixUp(...)`.
-        mix_options: options of a way to mix that is given by its name.
+        mix_options: options of a mix that is passed by name.
     """
     options = dict(locals())
     for part in PARTS:

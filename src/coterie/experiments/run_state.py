@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from safetensors import SafetensorError, safe_open
 
-from ..runs.reader import Result, read, short
+from ..runs.reader import Result, class_name, read_run
 from .job import Job
 
 
@@ -34,7 +34,7 @@ def run_state(out: Path, job: Job, weights: bool = False) -> RunState:
     path = out / job.name
     if not path.is_dir() or not any(path.iterdir()):
         return RunState("missing", Result(path), _last_failure(out, job))
-    result = read(path)
+    result = read_run(path)
     if damage := _damage(job, result):
         return RunState("damaged", result, damage)
     student, checkpoint = path / "student.safetensors", path / "checkpoint.pt"
@@ -73,7 +73,7 @@ def _stored(config: dict[str, Any], option: str) -> Any:
     value = config.get(head)
     if argument:
         return value.get("init_args", {}).get(argument) if isinstance(value, dict) else None
-    return short(value) if isinstance(value, dict) else value
+    return class_name(value) if isinstance(value, dict) else value
 
 
 def log_file(out: Path, job: Job) -> Path:

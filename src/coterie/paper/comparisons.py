@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from ..metrics.seeds import holm_adjusted, paired, paired_differences, seeds_won, sign_flip_p
-from ..runs.reader import Result, at_its_fastest
+from ..runs.reader import Result, fastest_seconds
 from .cells import ResultCell
 from .protocols import Protocol
 from .readings import further_readings
@@ -54,7 +54,7 @@ def cost_ratio(ours: FinishedRuns, theirs: FinishedRuns, teacher: Result | None)
 
 
 def _seconds(runs: Sequence[Result]) -> float | None:
-    times = [time for run in runs if (time := at_its_fastest(run)) is not None]
+    times = [time for run in runs if (time := fastest_seconds(run)) is not None]
     return sum(times) if len(times) == len(runs) else None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..config.recipe import RUNTIME_OPTIONS
 from ..data import mix
-from ..runs.reader import Result, short
+from ..runs.reader import Result, class_name
 from .groups import Group
 
 SAME = frozenset(RUNTIME_OPTIONS | {"seed"}) - {"accumulate"}  # which batch-norm sees
@@ -50,7 +50,7 @@ def _mixing(spec: Any) -> str | None:
     """Return `CutMix, probability 0.25`: of its options, those that are not the class's defaults."""
     if not isinstance(spec, dict):
         return None
-    name, options = short(spec), spec.get("init_args") or {}
+    name, options = class_name(spec), spec.get("init_args") or {}
     parameters = signature(vars(mix).get(name, mix.Mix)).parameters
     defaults = {key: parameter.default for key, parameter in parameters.items()}
     return ", ".join([name, *(f"{key} {value}" for key, value in options.items() if value != defaults.get(key))])

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from .. import __version__
 from ..errors import Failure, InputError
 from ..runs.directory import write as write_file
-from ..runs.reader import FILES, find, read
+from ..runs.reader import FILES, find_runs, read_run
 from . import curves, sections
 from .content import ReportSection, Tile
 from .grouping import group_runs
@@ -38,7 +38,7 @@ class Report:
 
 def compose(runs: Sequence[Path], paper: Sequence[ReportSection] = ()) -> Report:
     """Read these runs, or all runs below these directories; `paper` are views of the paper's tables."""
-    groups = group_runs([read(path) for path in find(runs)])
+    groups = group_runs([read_run(path) for path in find_runs(runs)])
     every = [
         *paper,
         sections.results_section(groups),
@@ -140,7 +140,7 @@ def watch_runs(
     """Write the page whenever the runs have something new, until interrupted; `paper` makes views of them."""
     seen: dict[Path, int] | None = None
     while True:
-        files = [run / part for run in find(runs) for part in (*FILES, "evaluation.json")]
+        files = [run / part for run in find_runs(runs) for part in (*FILES, "evaluation.json")]
         now = {file: file.stat().st_mtime_ns for file in files if file.is_file()}
         if now != seen:
             report, seen = compose(runs, paper(runs)), now

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..metrics.seeds import Spread
-from ..runs.reader import at_its_fastest
+from ..runs.reader import fastest_seconds
 from .content import Tile
 from .groups import Group, best, compared, error_difference, reference
 
@@ -116,5 +116,5 @@ def clock_ratio(g: Group, base: Group | None) -> float | None:
     """Compare each run at its fastest, for other work slows some down; known once both have finished."""
     if base is None or not (g.finished and base.finished):
         return None
-    ours, theirs = (Spread.of(map(at_its_fastest, group.counted)) for group in (g, base))
+    ours, theirs = (Spread.of(map(fastest_seconds, group.counted)) for group in (g, base))
     return ratio(ours.mean, theirs.mean) if ours.count and theirs.count else None

@@ -1,4 +1,4 @@
-"""The checkpoint files of a run: the newest state, and the one before it."""
+"""Write and read the checkpoint files of a run: the newest state, and the one before it."""
 
 from __future__ import annotations
 
@@ -13,37 +13,38 @@ from ..errors import InputError, warn
 from ..files import atomic_path
 
 COST = 0.01
-"""At most this share of the time goes into checkpoints at the ends of epochs, however short these are."""
+"""The largest share of the time that checkpoints at the ends of epochs may take."""
 
 
 class Checkpoints:
-    """`checkpoint.pt`, and the one before it for the day the newest turns out to be damaged."""
+    """`checkpoint.pt`, and the previous one in case the newest is damaged."""
 
     def __init__(self, directory: Path) -> None:
         self.newest, self.previous = directory / "checkpoint.pt", directory / "checkpoint.previous.pt"
         self.every, self.cost, self.last = float("inf"), 0.0, time.monotonic()
 
     def due(self, epoch_ended: bool = False) -> bool:
-        """Whether to save now: after `every` seconds, and when an epoch ends unless saving would cost too much."""
+        """Tell whether to save: after `every` seconds, and at the end of an epoch unless that costs too much."""
         since = time.monotonic() - self.last
         return since >= self.every or (epoch_ended and since >= self.cost / COST)
 
     def save(self, state: dict[str, Any]) -> None:
+        """Write a state; the previous one is given up only after the new file has been read back."""
         started = time.monotonic()
         with atomic_path(self.newest, keep=self.previous) as part:
             with part.open("wb") as file:
                 torch.save(state, file)
-            _read(part, mmap=True)  # before the old one is given up
+            _read(part, mmap=True)
         self.last = time.monotonic()
         self.cost = self.last - started
 
     def load(self) -> dict[str, Any] | None:
-        """The newest state that can be read; None if nothing was saved yet."""
+        """Return the newest state that can be read, or None if nothing was saved yet."""
         files = [file for file in (self.newest, self.previous) if file.exists()]
         for file in files:
             try:
                 return _read(file)
-            except Exception as error:  # damage shows itself as almost anything
+            except Exception as error:  # a damaged file may raise almost anything
                 warn(f"{file} is damaged ({error}).")
         if files:
             names = " and ".join(file.name for file in files)
@@ -54,7 +55,7 @@ class Checkpoints:
 
 
 def _read(file: Path, mmap: bool = False) -> dict[str, Any]:
-    """A state whose checksums are right; torch.load does not look at them."""
+    """Load a state after verifying its checksums, which torch.load does not."""
     with zipfile.ZipFile(file) as archive:
         if (entry := archive.testzip()) is not None:
             raise OSError(f"{entry} is not what was written")

@@ -1,4 +1,4 @@
-"""A trained predictor's metadata, from its recipe and method."""
+"""Describe a trained predictor as its weight files and exports do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..models.metadata import Metadata
 
 
 def describe_predictor(recipe: Recipe, method: Method, name: str, epochs: int) -> Metadata:
-    """Return what a file of this predictor says about itself, without scores; `epochs` is how long it trained."""
+    """Return the metadata of a predictor, without scores; `epochs` is the number of epochs it was trained."""
     ensemble = None
     if name.endswith("ensemble"):
         split = method.net.split

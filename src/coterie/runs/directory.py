@@ -1,4 +1,4 @@
-"""A run directory: what was asked (config.yaml), what happened (metrics.jsonl), and what came of it."""
+"""Write a run directory: its options (config.yaml), records (metrics.jsonl), checkpoints and student."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ..config.options import from_file
 from ..config.recipe import RUNTIME_OPTIONS, Recipe
 from ..data.inspection import contact_sheet
 from ..errors import InputError, reason, warn
-from ..files import write
+from ..files import read_json, write
 from ..methods import Method
 from ..models.metadata import encode_weights
-from ..runs.checkpoints import Checkpoints
+from .checkpoints import Checkpoints
 from .description import describe_predictor
 from .environment import environment
-from .tracking import Tracker, need, tracker
+from .tracking import Tracker, import_tracker, open_tracker
 
 
 class RunDirectory:
-    """The files of one training. Opening a directory of the same recipe continues it; of another, refuses."""
+    """The files of one training. A directory of the same recipe is continued, one of another recipe refused."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,7 +34,6 @@ class RunDirectory:
         self.metrics_file = path / "metrics.jsonl"
         self.environment, self.student = path / "environment.json", path / "student.safetensors"
         self.checkpoints = Checkpoints(path)
-        self.checkpoint = self.checkpoints.newest
         self.recipe: Recipe | None = None
         self.tracker: Tracker | None = None
         self._lock: IO[str] | None = None
@@ -44,32 +43,32 @@ class RunDirectory:
     def open(self, recipe: Recipe, processes: int = 1) -> dict[str, Any] | None:
         """Lock the directory and check that it is new or holds a run of this recipe; return the state to resume.
 
-        No file is changed until `begin`, so that a run that is refused, here or because its state does not fit,
-        stays as it is. Until `close` no other process can open it.
+        No file is changed before `begin`, so that a run that is refused, here or because its state does not fit,
+        stays as it is. No other process can open the directory before `close`.
         """
         if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path} is a file: --out must name a directory.")
+            raise InputError(f"{self.path} is a file: `out` must name a directory.")
         if recipe.track is not None:
-            need(recipe.track)
+            import_tracker(recipe.track)  # fail before a directory is made
         lock = self.path / ".lock"
         if self.path.is_dir() and not self.config.is_file() and not lock.exists() and any(self.path.iterdir()):
-            raise InputError(f"{self.path} is not empty and holds no run: choose another --out.")
+            raise InputError(f"{self.path} is not empty and holds no run: choose another `out`.")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = lock.open("a")
         except OSError as error:
-            raise InputError(f"{self.path} cannot be written ({error.strerror}): choose another --out.") from None
+            raise InputError(f"{self.path} cannot be written ({error.strerror}): choose another `out`.") from None
         try:
-            # A record lock: it goes with the process, however that ends, and no forked worker keeps it.
+            # A record lock is released when the process ends, however it ends, and is not inherited by a fork.
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
-                raise InputError(f"Another process is training in {self.path}: choose another --out.") from None
+                raise InputError(f"Another process is training in {self.path}: choose another `out`.") from None
             warn(f"{self.path} cannot be locked ({error.strerror}): see to it that no other process trains in it.")
         self.recipe, self.checkpoints.every = recipe, recipe.checkpoint_seconds
         if self.config.is_file():
-            self._compare(recipe)
-            self.same_data(recipe)
+            self._check_config(recipe)
+            self.check_data(recipe)
         else:
             sheet = io.BytesIO()
             contact_sheet(recipe.data, views=3, seed=recipe.seed, mix=recipe.mix).save(sheet, "PNG")
@@ -79,57 +78,58 @@ class RunDirectory:
         self._epoch = state["epoch"] if state else 0
         self._files[self.config] = yaml.safe_dump(recipe.config, sort_keys=False)
         self._check_resolved(recipe)
-        self._files[self.environment] = self._with_environment(recipe.seed, processes)
+        self._files[self.environment] = self._environments(recipe.seed, processes)
         self._files[self.metrics_file] = self._saved_metrics(state["metrics"] if state else 0)
         return state
 
     def begin(self) -> None:
-        """Write what `open` prepared: from here on the run goes."""
+        """Write the files that `open` prepared."""
         assert self.recipe is not None
         for file, content in self._files.items():
             write(file, content)
         self._files = {}
-        self.tracker = tracker(self.recipe.track, self.path, self.recipe.config, self._epoch)
+        self.tracker = open_tracker(self.recipe.track, self.path, self.recipe.config, self._epoch)
 
     def close(self) -> None:
+        """Close the tracker and release the lock."""
         if self.tracker is not None:
             self.tracker.close()
         if self._lock is not None:
             self._lock.close()
 
-    def same_data(self, recipe: Recipe, what: Sequence[str] = ("classes", "shape", "images")) -> None:
-        """Refuse to go on with other classes, shapes or numbers of images than the run began with."""
+    def check_data(self, recipe: Recipe, keys: Sequence[str] = ("classes", "shape", "images")) -> None:
+        """Refuse to continue with other classes, shapes or numbers of images than the run began with."""
         file = self.path / "data.json"
         if not file.is_file():
             return
-        was, now = _read_json(file), json.loads(json.dumps(recipe.data.fingerprint()))
-        for key in what:
-            if was[key] != now[key]:
+        stored, current = read_json(file), json.loads(json.dumps(recipe.data.fingerprint()))
+        for key in keys:
+            if stored[key] != current[key]:
                 raise InputError(
                     f"The data is not that of {file} any more (its {key} differ): restore it, or choose "
-                    "another --out."
+                    "another `out`."
                 )
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One record per evaluation, which is one per epoch unless the recipe says otherwise."""
+        """Return one record per evaluation, which is one per epoch unless the recipe says otherwise."""
         if not self.metrics_file.is_file():
             raise InputError(f"{self.path} is not a run directory: it has no {self.metrics_file.name}.")
         return [json.loads(line) for line in self.metrics_file.read_text().splitlines()]
 
     def log(self, record: dict[str, Any]) -> None:
-        """Add a record. The file is replaced, not appended to: a reader never meets half a line."""
+        """Add a record. The file is replaced, not appended to, so that no reader sees half a line."""
         write(self.metrics_file, self.metrics_file.read_bytes() + json.dumps(record).encode() + b"\n")
         if self.tracker is not None:
             self.tracker.log(record)
 
     def save(self, state: dict[str, Any]) -> None:
-        """Keep a state together with how far the metrics went, so that no epoch is ever logged twice."""
+        """Save a state with the length of the metrics file, so that no epoch is logged twice."""
         assert self.recipe is not None
         metrics = self.metrics_file.stat().st_size
         self.checkpoints.save({**state, "metrics": metrics, "config": self.recipe.config})
 
     def restore(self, method: Method) -> int:
-        """Load the weights last saved; returns the number of finished epochs."""
+        """Load the weights last saved; return the number of finished epochs."""
         state = self.checkpoints.load()
         if state is None:
             raise InputError(f"{self.path} holds no checkpoint yet: train it first.")
@@ -142,33 +142,31 @@ class RunDirectory:
         return int(state["epoch"])
 
     def finish(self, method: Method) -> None:
-        """Write the deployable network, with what `coterie predict` needs to use it."""
+        """Write the deployable network with the metadata that `coterie predict` needs."""
         assert self.recipe is not None
         metadata = describe_predictor(self.recipe, method, method.deployed, self.recipe.epochs)
         write(self.student, encode_weights(method.deploy().state_dict(), metadata))
 
-    def _compare(self, recipe: Recipe) -> None:
-        # Read as options: one that is newer than the run has had its default.
+    def _check_config(self, recipe: Recipe) -> None:
+        """Refuse to continue with other options than the run began with."""
+        # Parsed again, so that an option which is newer than the run has its default.
         stored = from_file(self.config, recipe.objects).config
         changes = [
-            f"{key} was {_show(was)}, is {_show(now)}"
-            for key, was, now in _differences(stored, recipe.config)
+            f"{key} was {_show(old)}, is {_show(new)}"
+            for key, old, new in _differences(stored, recipe.config)
             if key not in RUNTIME_OPTIONS
         ]
         if changes:
             raise InputError(
                 f"{self.path} holds a run of another configuration ({'; '.join(changes)}): "
-                "choose another --out, or repeat its own options to continue it."
+                "choose another `out`, or repeat its own options to continue it."
             )
 
     def _check_resolved(self, recipe: Recipe) -> None:
-        """Refuse to go on with other values than the run began with, such as class weights of a changed file."""
+        """Refuse to continue with other resolved values, such as class weights of a changed file."""
         if self.resolved.is_file():
-            try:
-                before = json.loads(self.resolved.read_text())
-            except ValueError:
-                raise InputError(f"{self.resolved} is damaged: remove it, or choose another --out.") from None
-            changed = [key for key, now in recipe.resolved.items() if before.get(key, now) != now]
+            stored = read_json(self.resolved)
+            changed = [key for key, value in recipe.resolved.items() if stored.get(key, value) != value]
             if changed:
                 raise InputError(
                     f"{changed[0]} is not what it was when the run began ({self.resolved}): restore it."
@@ -176,40 +174,31 @@ class RunDirectory:
         else:
             self._files[self.resolved] = json.dumps(recipe.resolved, indent=2) + "\n"
 
-    def _with_environment(self, seed: int, processes: int) -> str:
-        """The first process's surroundings, and under `continued` those of each that went on, as JSON."""
-        now: dict[str, Any] = environment(seed, processes)
+    def _environments(self, seed: int, processes: int) -> str:
+        """Return the environment of the run as JSON, with those of its continuations under `continued`."""
+        content: dict[str, Any] = environment(seed, processes)
         if self.environment.is_file():
-            first = _read_json(self.environment)
-            now = {**first, "continued": [*first.get("continued", []), now]}
-        return json.dumps(now, indent=2) + "\n"
+            first = read_json(self.environment)
+            content = {**first, "continued": [*first.get("continued", []), content]}
+        return json.dumps(content, indent=2) + "\n"
 
     def _saved_metrics(self, length: int) -> bytes:
-        """The records without what was logged after the state to go on from: it will be logged again."""
+        """Return the records up to the checkpoint; later ones will be logged again."""
         records = self.metrics_file.read_bytes() if self.metrics_file.is_file() else b""
         if len(records) < length:
             raise InputError(f"{self.metrics_file} is shorter than when the checkpoint was written: restore it.")
         return records[:length]
 
 
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text())
-    except ValueError as error:
-        raise InputError(f"{file} cannot be read ({reason(error)}): restore or remove it.") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{file} is not a table of names and values: restore or remove it.")
-    return content
-
-
-def _differences(was: Any, now: Any, key: str = "") -> list[tuple[str, Any, Any]]:
-    if isinstance(was, dict) and isinstance(now, dict):
+def _differences(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:
+    """List the options that differ, each with its old and new value."""
+    if isinstance(old, dict) and isinstance(new, dict):
         return [
             change
-            for name in {**was, **now}
-            for change in _differences(was.get(name), now.get(name), f"{key}.{name}" if key else name)
+            for name in {**old, **new}
+            for change in _differences(old.get(name), new.get(name), f"{key}.{name}" if key else name)
         ]
-    return [] if was == now else [(key.replace(".init_args", "").removesuffix(".class_path"), was, now)]
+    return [] if old == new else [(key.replace(".init_args", "").removesuffix(".class_path"), old, new)]
 
 
 def _show(value: Any) -> str:

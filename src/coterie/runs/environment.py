@@ -1,4 +1,4 @@
-"""What a number needs beside it: versions, hardware, the state of the code, the command."""
+"""Record what a result depends on: versions, hardware, commits, the command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .. import __version__
 
 
 def environment(seed: int, processes: int = 1) -> dict[str, Any]:
-    """All of it as plain values."""
+    """Return the versions, hardware, commits and command of this process as plain values."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": shlex.join([*_program(), *sys.argv[1:]]),
@@ -49,13 +49,13 @@ def _program() -> list[str]:
 
 
 def _commit(directory: Path) -> str | None:
-    """The commit of the repository a directory is in, with `-dirty` if files differ from it."""
+    """Return the commit of the repository a directory is in, with `-dirty` if files differ from it."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=40"]
     try:
-        described = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+        result = subprocess.run(command, cwd=directory, capture_output=True, text=True)
     except OSError:  # no git here
         return None
-    return described.stdout.strip() or None
+    return result.stdout.strip() or None
 
 
 def _processor() -> str:

@@ -1,4 +1,4 @@
-"""Evaluate every predictor of a trained run, and keep what a report shows of it in evaluation.json."""
+"""Evaluate every predictor of a trained run, and write evaluation.json for the report."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def write_evaluation(
     epochs: int,
     scored: tuple[dict[str, Any], Mistakes] | None = None,
 ) -> None:
-    """Write evaluation.json, about the images that training reported on; warn where that fails.
+    """Write evaluation.json for the split that training reported on; warn if that fails.
 
-    `scored` is what is known of these images already.
+    `scored` are the scores and mistakes on that split, if they are computed already.
     """
     data, file = recipe.data, directory / "evaluation.json"
     try:
-        method = copy.deepcopy(method)  # not compiled, and the trained weights are left alone
-        method.prepare()  # a step may need what nothing else does, such as a teacher
+        method = copy.deepcopy(method)  # not compiled, and the trained weights stay as they are
+        method.prepare()  # the cost of a step includes that of a teacher
         device = next(method.parameters()).device
         if scored is None:
             scored = _score(method, data, data.eval_split, device)
@@ -99,7 +99,7 @@ def write_evaluation(
 
 
 def _score(method: Method, data: Data, split: SplitName, device: torch.device) -> tuple[dict[str, Any], Mistakes]:
-    """Score every predictor on a split; give the deployed one's most confident mistakes beside it."""
+    """Return the scores of every predictor on a split, and the deployed one's most confident mistakes."""
     mistakes = Mistakes(MISTAKES)
     batches = data.test_batches(1000, split=split, device=device)
     result = evaluate(method, batches, device, classes=data.classes, mistakes=mistakes)
@@ -109,7 +109,7 @@ def _score(method: Method, data: Data, split: SplitName, device: torch.device) -
 
 
 def _latencies(networks: dict[str, nn.Module], shape: tuple[int, ...], device: torch.device) -> dict[str, float]:
-    """Measure the median milliseconds for one image."""
+    """Return the median latency of each network for one image, in milliseconds."""
     image = torch.zeros(1, *shape, device=device)
 
     def run(network: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""Run directories as a report reads them, whatever state they are in."""
+"""Find and read run directories, whatever state they are in."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..errors import InputError
 
 Record = dict[str, Any]
 FILES = ("config.yaml", "metrics.jsonl")
-"""What makes a directory a run."""
+"""The files that make a directory a run."""
 ASIDE = "-damaged"
-"""How a directory ends into which `coterie reproduce` has moved runs, to do them anew."""
+"""The suffix of a directory into which `coterie reproduce` has moved damaged runs."""
 
 
 @dataclass
 class Result:
-    """One run: what was asked, one record per evaluation that can be read, and what is wrong with it."""
+    """The content of a run directory: options, one record per readable evaluation, and problems."""
 
     path: Path
     config: dict[str, Any] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Result:
     data: dict[str, Any] = field(default_factory=dict)
     """Classes and numbers of images, as data.json has them."""
     resolved: dict[str, Any] = field(default_factory=dict)
-    """What the training worked out from its options: `method.ramp_up` in epochs, for example."""
+    """Values that the training derived from its options: `method.ramp_up` in epochs, for example."""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -43,13 +43,13 @@ class Result:
 
     @property
     def epochs(self) -> int | None:
-        """How many were asked for."""
+        """Return the number of epochs to train, or None if the options do not say it."""
         epochs = self.config.get("epochs")
         return epochs if isinstance(epochs, int) else None
 
     @property
     def trained(self) -> int:
-        """How many epochs have a record, or are part of one."""
+        """Return the number of epochs that the records cover."""
         return int(self.last["epoch"]) + 1 if self.records else 0
 
     @property
@@ -62,30 +62,30 @@ class Result:
 
     @property
     def environments(self) -> list[dict[str, Any]]:
-        """Where it was started, and where it went on after it had stopped."""
-        further = self.environment.get("continued")
-        parts = [self.environment, *further] if isinstance(further, list) else [self.environment]
+        """Return the environments in which the run was started and continued."""
+        continued = self.environment.get("continued")
+        parts = [self.environment, *continued] if isinstance(continued, list) else [self.environment]
         return [part for part in parts if isinstance(part, dict)]
 
     @property
     def method(self) -> str:
-        return short(self.config.get("method"))
+        return class_name(self.config.get("method"))
 
     @property
     def setting(self) -> str:
-        """Which network on which data; of peers that are different networks, the first is deployed."""
+        """Return `network on data`; of peers that are different networks, the first is deployed."""
         peers = self.config.get("peers")
         model = peers.partition(",")[0].strip() if isinstance(peers, str) else self.config.get("model", "?")
-        return f"{object_name(model)} on {short(self.config.get('data'))}"
+        return f"{object_name(model)} on {class_name(self.config.get('data'))}"
 
 
-def at_its_fastest(run: Result) -> float | None:
-    """Seconds of training, had all of it gone as fast as between the two records between which it went fastest.
+def fastest_seconds(run: Result) -> float | None:
+    """Return the seconds of training if all of it were as fast as its fastest interval between records.
 
-    Runs of days meet other work on their machine, and pauses; their fastest stretch meets the least of it.
+    Long runs share their machine with other work and are paused; their fastest epochs are disturbed the least.
     """
     every = run.config.get("evaluate_every", 1)
-    longest = every if isinstance(every, int) else 1  # else a record before it is damaged
+    longest = every if isinstance(every, int) else 1  # a longer gap means that a record is damaged
     ends = [record["epoch"] + 1 for record in run.records]
     lengths = [min(end - start, longest) for start, end in pairwise([0, *ends])]
     times = [record["time"].get("train") for record in run.records]
@@ -94,12 +94,13 @@ def at_its_fastest(run: Result) -> float | None:
 
 
 def score(record: Record, predictor: str, name: str) -> float | None:
+    """Return a predictor's score in a record, or None if the record lacks it."""
     value = record["predictors"].get(predictor, {}).get(name)
     return None if value is None else float(value)
 
 
-def short(spec: Any) -> str:
-    """The last part of a class's import path, from a configuration's {class_path: ..., init_args: ...}."""
+def class_name(spec: Any) -> str:
+    """Return the last part of the import path in a spec {class_path: ..., init_args: ...}."""
     path = object_name(spec.get("class_path") if isinstance(spec, dict) else spec)
     return str(path).rpartition(".")[2] if path else "?"
 
@@ -109,9 +110,9 @@ def object_name(value: Any) -> Any:
     return value[1:-1].partition(" in ")[0] if is_label(value) else value
 
 
-def find(paths: Sequence[Path]) -> list[Path]:
-    """The run directories among these directories and below them, in order."""
-    by_place: dict[Path, Path] = {}  # a run may be named twice
+def find_runs(paths: Sequence[Path]) -> list[Path]:
+    """Return the run directories among these directories and below them, in order."""
+    by_location: dict[Path, Path] = {}  # a run may be named twice
     for path in paths:
         if not path.is_dir():
             raise InputError(f"{path} is not a directory: name run directories, or one that contains some.")
@@ -119,20 +120,20 @@ def find(paths: Sequence[Path]) -> list[Path]:
         if not runs:
             raise InputError(f"{path} holds no run: `coterie train --out {path}` makes one.")
         for run in runs:
-            by_place.setdefault(run.resolve(), run)
-    return list(by_place.values())
+            by_location.setdefault(run.resolve(), run)
+    return list(by_location.values())
 
 
 def _moved(file: Path, below: Path) -> bool:
     return any(part.endswith(ASIDE) for part in file.relative_to(below).parts[:-1])
 
 
-def read(path: Path) -> Result:
-    """A run directory, whatever is missing or broken in it."""
+def read_run(path: Path) -> Result:
+    """Read a run directory; what is missing or damaged in it becomes a problem of the result."""
     result = Result(path)
     result.config = _mapping(result, "config.yaml", yaml.safe_load)
     result.environment = _mapping(result, "environment.json", json.loads)
-    if (path / "data.json").is_file():  # runs of other hands may have none
+    if (path / "data.json").is_file():  # a run of another program may have none
         result.data = _mapping(result, "data.json", json.loads)
     if (path / "resolved.json").is_file():
         result.resolved = _mapping(result, "resolved.json", json.loads)
@@ -156,11 +157,12 @@ def read(path: Path) -> Result:
             continue
         records[record["epoch"]] = record
     result.records = [records[epoch] for epoch in sorted(records)]
-    result.problems += _findings(result)
+    result.problems += _diagnose(result)
     return result
 
 
 def _mapping(result: Result, name: str, load: Callable[[str], Any]) -> dict[str, Any]:
+    """Return the mapping in a file of the run, or an empty one with a problem that says why."""
     try:
         content = load((result.path / name).read_text())
     except OSError:
@@ -175,7 +177,7 @@ def _mapping(result: Result, name: str, load: Callable[[str], Any]) -> dict[str,
 
 
 def _check(record: Any) -> None:
-    """A record has what every figure needs, or this raises; what is not a number is left out of it."""
+    """Raise an error if a record lacks what every figure needs; drop values that are not numbers."""
     if (
         not isinstance(record["epoch"], int)
         or not 0 <= record["epoch"] < 2**53
@@ -194,7 +196,8 @@ def _numbers(values: dict[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if isinstance(value, (int, float))}
 
 
-def _findings(result: Result) -> Iterator[str]:
+def _diagnose(result: Result) -> Iterator[str]:
+    """Yield what the records say about a run that did not finish or diverged."""
     if not result.records:
         yield "no epoch has finished"
         return

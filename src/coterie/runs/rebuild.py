@@ -1,8 +1,7 @@
-"""Rebuild what was trained from a run directory: its recipe and method, or its student alone."""
+"""Rebuild the recipe and method of a run directory, or its student alone."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from ..config.options import from_file
 from ..config.peers import factories
 from ..config.recipe import Recipe
 from ..errors import InputError
+from ..files import read_json
 from ..methods import Method
 from ..peers.build import make_network
 from .directory import RunDirectory
@@ -32,7 +32,7 @@ def restored(directory: Path, objects: Mapping[str, Any] = NO_OBJECTS) -> tuple[
     except InputError as error:
         raise InputError(f"{error} (If its data has moved, change data.root in {run.config}.)") from None
     method = recipe.build(fresh=False)
-    run.same_data(recipe, ("classes", "shape"))  # else its logits would be given the names of other classes
+    run.check_data(recipe, ("classes", "shape"))  # else logits would get the names of other classes
     return recipe, method, run.restore(method)
 
 
@@ -41,7 +41,7 @@ def load_student(directory: Path, objects: Mapping[str, Any] = NO_OBJECTS) -> nn
     recipe, run = from_file(directory / "config.yaml", objects), RunDirectory(directory)
     if not run.student.is_file():
         raise InputError(f"{directory} has no {run.student.name} yet: continue its training to the end.")
-    data = json.loads((directory / "data.json").read_text())
+    data = read_json(directory / "data.json")
     makers = factories(recipe, len(data["classes"]), tuple(data["shape"]), fresh=False)
     student = make_network(makers[0])  # of peers of different architectures, the first is deployed
     student.load_state_dict(safetensors.torch.load_file(run.student))

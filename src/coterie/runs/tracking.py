@@ -1,4 +1,4 @@
-"""The records of metrics.jsonl, sent on to a tracker as they are written."""
+"""Send the records of metrics.jsonl to a tracker as they are written."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from ..errors import InputError
 
 
 class Tracker(Protocol):
+    """A service that shows the records of a run."""
+
     def log(self, record: dict[str, Any]) -> None: ...
 
     def close(self) -> None: ...
 
 
 class TensorBoard:
-    """Event files in `tensorboard/`; epochs trained again after a crash replace what was there."""
+    """Event files in `tensorboard/`; epochs trained again after a crash replace the old ones."""
 
     def __init__(self, directory: Path, config: dict[str, Any], epoch: int) -> None:
-        writer = need("tensorboard").SummaryWriter
+        writer = import_tracker("tensorboard").SummaryWriter
         self.writer = writer(str(directory / "tensorboard"), purge_step=epoch)
 
     def log(self, record: dict[str, Any]) -> None:
-        for name, value in flat(record):
+        for name, value in flatten(record):
             self.writer.add_scalar(name, value, record["epoch"])
         self.writer.flush()
 
@@ -38,7 +40,7 @@ class WandB:
     """Weights & Biases; a continued run stays one run."""
 
     def __init__(self, directory: Path, config: dict[str, Any], epoch: int) -> None:
-        wandb = need("wandb")
+        wandb = import_tracker("wandb")
         name = directory.resolve().name
         identity = directory / "wandb.id"
         if not identity.is_file():
@@ -53,32 +55,32 @@ class WandB:
         )
 
     def log(self, record: dict[str, Any]) -> None:
-        self.run.log(dict(flat(record)), step=record["epoch"])
+        self.run.log(dict(flatten(record)), step=record["epoch"])
 
     def close(self) -> None:
         self.run.finish()
 
 
-def tracker(name: TrackerName | None, directory: Path, config: dict[str, Any], epoch: int) -> Tracker | None:
-    """The tracker of this name, ready for this epoch and those after it."""
+def open_tracker(name: TrackerName | None, directory: Path, config: dict[str, Any], epoch: int) -> Tracker | None:
+    """Return the tracker of this name, to log from this epoch on."""
     if name is None:
         return None
-    make = TensorBoard if name == "tensorboard" else WandB
-    return make(directory, config, epoch)
+    tracker = TensorBoard if name == "tensorboard" else WandB
+    return tracker(directory, config, epoch)
 
 
-def flat(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Every number of a record under its path: `predictors/mean1/error`."""
+def flatten(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Yield every number of a record with its path: `predictors/mean1/error`."""
     for name, value in record.items():
         if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{name}/")
+            yield from flatten(value, f"{prefix}{name}/")
         elif isinstance(value, int | float):
             yield f"{prefix}{name}", value
 
 
-def need(name: TrackerName) -> Any:
-    """The module that a tracker is fed through."""
+def import_tracker(name: TrackerName) -> Any:
+    """Import the module of a tracker."""
     try:
         return importlib.import_module({"tensorboard": "torch.utils.tensorboard", "wandb": "wandb"}[name])
     except ImportError:
-        raise InputError(f"--track {name} needs the package {name}: pip install {name}.") from None
+        raise InputError(f"`track` {name} needs the package {name}: pip install {name}.") from None

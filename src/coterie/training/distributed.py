@@ -1,4 +1,4 @@
-"""The processes of one training: who each of them is, which images it takes, what they tell each other."""
+"""The processes of one training: rank and world size, their shares of a batch, collective operations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from ..data import Data
-from ..data.sampler import Indices, Piece, rank_slice, split_batch
+from ..data.sampler import rank_slice
 from ..errors import Failure, InputError, reason
 from ..methods import Method
 from ..methods.trial import trial_step
@@ -30,9 +30,13 @@ T = TypeVar("T")
 
 @dataclass
 class World:
-    """All processes as one of them sees it; alone, every word is spoken to itself.
+    """The processes of a training as seen from one of them; collective operations are no-ops in a single process.
 
-    control: a group for words between the processes; it never waits for a GPU.
+    device:  the device of this process.
+    rank:    the number of this process, from 0.
+    size:    the number of processes.
+    control: a Gloo process group for Python objects and flags, which never waits for a GPU; None in a single
+             process.
     """
 
     device: torch.device
@@ -40,54 +44,50 @@ class World:
     size: int = 1
     control: dist.ProcessGroup | None = None
 
-    def pieces(self, batch: Indices, accumulate: int = 1) -> list[Piece]:
-        """Return this process's share of a global batch, in at most `accumulate` pieces."""
-        return split_batch(batch, self.size, self.rank, accumulate)
-
-    def accepts(self, method: Method, accumulate: int) -> None:
-        """Refuse to cut up the batches of a method whose terms are no means over single images."""
+    def check_method(self, method: Method, accumulate: int) -> None:
+        """Refuse to split the batches of a method whose terms are not means over single images."""
         if method.couples_batch and (self.size > 1 or accumulate > 1):
             raise InputError(
                 f"{type(method).__name__} compares the images of a batch with each other: train it in one process "
-                "without --accumulate."
+                "without `accumulate`."
             )
 
     def share(self, size: int) -> slice:
-        """Return this process's part of a list."""
+        """Return the slice of a list of this length that this process takes."""
         return rank_slice(size, self.size, self.rank)
 
     def seed(self, seed: int, step: int) -> None:
-        """Make what is drawn in a step, as by dropout, depend on seed, step and process alone."""
+        """Seed the random generators of a step, as dropout uses them, from seed, step and rank alone."""
         number = int(np.random.SeedSequence((seed, step, self.rank)).generate_state(1)[0])
         torch.manual_seed(number)
         np.random.seed(number)
         random.seed(number)
 
     def on_rank_zero(self, job: Callable[[], T]) -> T:
-        """Let the first process alone do a job; all get its result, or its error."""
-        answer: list[Any] = [None, None]
+        """Run a function on rank 0 only; return its result, or raise its error, in every process."""
+        outcome: list[Any] = [None, None]  # the result and the error
         if self.rank == 0:
             try:
-                answer[0] = job()
+                outcome[0] = job()
             except Exception as error:
-                answer[1] = _sendable(error)
+                outcome[1] = _picklable(error)
         if self.control is not None:
-            dist.broadcast_object_list(answer, src=0, group=self.control)
-        if answer[1] is not None:
-            raise answer[1]
-        result: T = answer[0]
+            dist.broadcast_object_list(outcome, src=0, group=self.control)
+        if outcome[1] is not None:
+            raise outcome[1]
+        result: T = outcome[0]
         return result
 
     def gather(self, value: T) -> list[T]:
-        """What each process has, by rank."""
+        """Return the value of each process, by rank."""
         if self.control is None:
             return [value]
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, value, group=self.control)
-        return found
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value, group=self.control)
+        return values
 
     def any_rank(self, *flags: bool) -> list[bool]:
-        """Each flag, if it is set in any process: all must do the same at the same step."""
+        """Return, for each flag, whether any process sets it: all must act alike at the same step."""
         if self.control is None:
             return list(flags)
         votes = torch.tensor(flags, dtype=torch.uint8)
@@ -95,7 +95,7 @@ class World:
         return [bool(vote) for vote in votes]
 
     def parallel(self, method: Method, data: Data) -> nn.Module:
-        """The method as all processes run it: gradients are averaged while they are computed."""
+        """Wrap the method in DistributedDataParallel, which averages gradients during the backward pass."""
         if self.control is None:
             return method
         return DistributedDataParallel(
@@ -105,24 +105,24 @@ class World:
         )
 
     def _has_unused(self, method: Method, data: Data) -> bool:
-        """Whether some parameter gets no gradient, so that nobody must wait for it."""
+        """Tell whether some trained parameter gets no gradient, so that DDP must not wait for it."""
         return any(p.requires_grad and p.grad is None for p in trial_step(method, data).parameters())
 
-    def maybe_no_sync(self, forward: nn.Module, now: bool) -> AbstractContextManager[None]:
-        """Gradients are exchanged in the last backward pass of a step only."""
-        if isinstance(forward, DistributedDataParallel) and not now:
+    def maybe_no_sync(self, forward: nn.Module, sync: bool) -> AbstractContextManager[None]:
+        """Return a context in which gradients are not averaged over processes, unless `sync` is set."""
+        if isinstance(forward, DistributedDataParallel) and not sync:
             return forward.no_sync()
         return nullcontext()
 
     def share_buffers(self, method: nn.Module) -> None:
-        """Give all processes the first one's buffers: the running statistics that are saved and evaluated."""
+        """Broadcast the buffers of rank 0, whose running statistics are saved and evaluated."""
         if self.control is not None:
             for buffer in method.buffers():
                 dist.broadcast(buffer, src=0)
 
 
-def _sendable(error: Exception) -> Exception:
-    """The same, or what it says, if other processes cannot be told it: it may hold a file or a connection."""
+def _picklable(error: Exception) -> Exception:
+    """Return the error, or a Failure with its message if it cannot be pickled: it may hold an open file."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
@@ -132,19 +132,20 @@ def _sendable(error: Exception) -> Exception:
 
 @contextmanager
 def join(device: torch.device) -> Iterator[World]:
-    """Be one of the processes that torchrun started, or alone."""
+    """Join the process group of torchrun; yield a World of one process where torchrun started none."""
     size = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
     if size == 1:
         yield World(device)
         return
     if device.type == "cuda":
-        device, there = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))), torch.cuda.device_count()
-        if device.index >= there:
-            raise InputError(f"torchrun has started more processes than there are GPUs here ({there}).")
+        device, gpus = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))), torch.cuda.device_count()
+        if device.index >= gpus:
+            raise InputError(f"torchrun has started more processes than there are GPUs here ({gpus}).")
         torch.cuda.set_device(device)
     store, rank, size = next(rendezvous("env://"))
     if os.environ.get("LOCAL_WORLD_SIZE") == str(size):
-        # On one machine torchrun keeps its store when it restarts: do not look for the dead at their old address.
+        # On one machine torchrun keeps its store, with the addresses of dead processes: use a new store prefix
+        # after a restart.
         store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT')}", store)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", store=store, rank=rank, world_size=size)
     try:
@@ -154,9 +155,9 @@ def join(device: torch.device) -> Iterator[World]:
 
 
 def synchronise_batch_norm(method: nn.Module, device: torch.device) -> None:
-    """Let batch-norm see the global batch. Layers stay the same objects: peers share them, taps sit on them."""
+    """Compute batch-norm over the global batch. Layers stay the same objects: peers share them."""
     if device.type != "cuda":
-        raise InputError("--sync-batch-norm needs a GPU: torch has synchronised batch-norm for GPUs only.")
+        raise InputError("`sync_batch_norm` needs a GPU: torch has synchronised batch-norm for GPUs only.")
     for module in method.modules():
         if isinstance(module, _BatchNorm):
             module.__class__ = _synchronised(type(module))
@@ -167,6 +168,6 @@ def _synchronised(kind: type[_BatchNorm]) -> type[nn.SyncBatchNorm]:
     if kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm):
         return nn.SyncBatchNorm
     if kind.__module__.startswith("timm.") and kind.__name__ == "BatchNormAct2d":  # with an activation inside
-        found: type[nn.SyncBatchNorm] = importlib.import_module("timm.layers").SyncBatchNormAct
-        return found
-    raise InputError(f"--sync-batch-norm cannot know what {kind.__name__} does beside batch-norm: leave it out.")
+        synchronised: type[nn.SyncBatchNorm] = importlib.import_module("timm.layers").SyncBatchNormAct
+        return synchronised
+    raise InputError(f"`sync_batch_norm` cannot know what {kind.__name__} does beside batch-norm: leave it out.")

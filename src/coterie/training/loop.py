@@ -1,4 +1,4 @@
-"""The training loop: terms become weights. It knows nothing about any method."""
+"""The training loop, which is the same for every method."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from ..runs.directory import RunDirectory
 from ..runs.evaluate_run import write_evaluation
 from ..signals import Signals
 from .distributed import join, synchronise_batch_norm
-from .memory import keep_freed_memory
-from .meters import LossMeter, advice, memory
+from .failures import explain_failures
+from .memory import keep_freed_memory, max_memory
+from .meters import LossMeter
 from .precision import Precision
 from .progress import ProgressReporter
-from .state import State
+from .state import TrainingState
 from .step import Step
 
 
-def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
-    """Train what the recipe says into a run directory, or go on where that directory's run stopped."""
+def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
+    """Train a recipe into a run directory, or continue the run that the directory holds."""
     keep_freed_memory()
     with (
         join(recipe.torch_device()) as world,
         closing(RunDirectory(out)) as run,
         Signals() as signals,
-        advice(recipe),
+        explain_failures(recipe),
     ):
         method, data, device = recipe.build(), recipe.data, world.device
         method.prepare()
-        world.accepts(method, recipe.accumulate)
+        world.check_method(method, recipe.accumulate)
         channels_last(method.to(device), method.net.peers, data.shape)
         if recipe.sync_batch_norm:
             synchronise_batch_norm(method, device)
@@ -50,25 +51,25 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
         )
         rates = Rates(recipe.schedule, optimizer, recipe.epochs, per_epoch, recipe.warmup)
         precision, meter = Precision(device, recipe.precision, recipe.clip_norm), LossMeter(device)
-        state = State(method, optimizer, rates, precision, meter)
+        state = TrainingState(method, optimizer, rates, precision, meter)
         if recipe.compile:
             method.compile(**({} if recipe.compile is True else {"mode": recipe.compile}))
         saved = world.on_rank_zero(partial(run.open, recipe, world.size))
         if saved is not None:
             state.restore(saved, world)
-        world.on_rank_zero(run.begin)  # all that could be refused has been
+        world.on_rank_zero(run.begin)  # every check has passed
         forward = world.parallel(method, data)
         step = Step(method, optimizer, precision, forward)
 
         def mixed(views: list[Tensor], labels: Tensor, step: int) -> tuple[list[Tensor], Tensor]:
-            """Mix a part of the batch of this step, if the recipe mixes."""
+            """Apply the recipe's `mix`, if it has one, to a part of the batch of this step."""
             if recipe.mix is None:
                 return views, labels
             draws = (recipe.seed, step, world.rank)
             return recipe.mix(views, labels, len(data.classes), rates.progress(step), draws)
 
         def save(due: bool) -> None:
-            """Save if it is time to, or if a signal asked one of the processes to stop; then stop."""
+            """Save if a checkpoint is due; if any process has received a stop signal, save and stop."""
             due, stop = world.any_rank(due and world.rank == 0, signals.seen is not None)
             if due or stop:
                 captured = state.capture(world)
@@ -86,12 +87,12 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
                     world.seed(recipe.seed, state.step)
                     lr = rates.set(state.step)
                     if recipe.compile == "reduce-overhead":
-                        torch.compiler.cudagraph_mark_step_begin()  # what the last step's graphs wrote is free
+                        torch.compiler.cudagraph_mark_step_begin()  # the last outputs may be overwritten
                     labels = torch.from_numpy(data.labels["train"][batch.images])
                     with method.cross_entropy.part_of_batch(labels):
                         for piece in batch.pieces:
                             views, targets = mixed(*next(stream), state.step)
-                            with world.maybe_no_sync(forward, now=piece is batch.pieces[-1]):
+                            with world.maybe_no_sync(forward, sync=piece is batch.pieces[-1]):
                                 terms = step.backward(views, targets, epoch, piece.weight)
                             meter.add(terms, piece, state.step, lr)
                     step.update()
@@ -115,7 +116,7 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
                             "train": trained,
                             "evaluate": meter.seconds - trained,
                             "images_per_second": epochs * data.train_size / trained,
-                            "memory": memory(device),
+                            "memory": max_memory(device),
                         },
                     }
                     world.on_rank_zero(partial(run.log, record))

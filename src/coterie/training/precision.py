@@ -1,4 +1,4 @@
-"""How exactly a step is computed: the number format of the forward pass, loss scaling, gradient clipping."""
+"""Mixed precision and gradients: autocast of the forward pass, loss scaling, gradient clipping."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from ..config.recipe import PrecisionName
 
 
 class Precision:
-    """Weights stay float32; `bf16` and `fp16` are what the forward pass computes in, where torch finds it safe.
+    """Autocast of the forward pass, loss scaling and gradient clipping; weights stay float32.
 
     Args:
-        format: of the forward pass. float16 has few exponents: its losses are scaled, and a step whose
-            gradients overflow is skipped.
+        device: the device to compute on.
+        format: the number format of the forward pass. With float16 the loss is scaled, and a step whose gradients
+            overflow is skipped.
         clip_norm: the largest norm of all gradients together.
     """
 
@@ -31,7 +32,7 @@ class Precision:
         self.scaler.scale(loss).backward()
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Let the optimiser step; False if it was skipped because gradients overflowed."""
+        """Take an optimiser step; return False if it was skipped because gradients overflowed."""
         if self.clip_norm is not None:
             self.scaler.unscale_(optimizer)
             torch.nn.utils.clip_grad_norm_(

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes: a bar on a terminal, plain lines elsewhere."""
+"""Show the progress of a training: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from .meters import LossMeter
 
 
 class ProgressReporter:
-    """Progress over the steps of a run, with its loss terms, speed, memory and the time left."""
+    """Show the steps of a training with its loss terms, speed, memory and remaining time.
+
+    Args:
+        title: the name that each line begins with.
+        epochs: the epochs of the training.
+        per_epoch: the steps of an epoch.
+        done: the steps that are finished already.
+        quiet: print nothing.
+        console: where to print; by default standard error.
+    """
 
     def __init__(
         self,
@@ -28,8 +37,8 @@ class ProgressReporter:
         self.console = console or Console(stderr=True, quiet=quiet)
         self.live = self.console.is_terminal and not quiet
         self.done = self.first = done
-        self.started = self.looked = time.monotonic()
-        self.said = 0.0
+        self.started = self.updated = time.monotonic()
+        self.printed = 0.0
         self.bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=24),
@@ -51,32 +60,31 @@ class ProgressReporter:
     ) -> None:
         self.bar.stop()
 
-    def step(self, watch: LossMeter) -> None:
-        """A step has ended. Its numbers are read, which waits for the device, once a second or once a minute."""
+    def step(self, meter: LossMeter) -> None:
+        """Count a finished step. The meter is read, which synchronises the device, once a second or a minute."""
         self.done += 1
         self.bar.advance(self.task)
-        now = time.monotonic()
-        if now - self.looked < (1 if self.live else 60):
+        if time.monotonic() - self.updated < (1 if self.live else 60):
             return
-        self.looked = now
-        note = f"{_terms(watch.means())}  {watch.images / watch.seconds:.0f} images/s"
+        self.updated = time.monotonic()
+        note = f"{_terms(meter.means())}  {meter.images / meter.seconds:.0f} images/s"
         self.bar.update(self.task, note=note)
-        self._say(f"step {self.done % self.per_epoch}/{self.per_epoch}  {note}")
+        self._print(f"step {self.done % self.per_epoch}/{self.per_epoch}  {note}")
 
     def epoch(self, record: dict[str, Any]) -> None:
-        """An epoch has ended: show what it came to. Plain lines come at most every two seconds."""
-        self.looked = time.monotonic()
+        """Show the record of a finished epoch; as a plain line at most every two seconds."""
+        self.updated = time.monotonic()
         scores, spent = record["predictors"][record["deployed"]], record["time"]
         error = f"error {scores['error']:.2f} %"
         if abs(scores["balanced_error"] - scores["error"]) >= 0.005:  # classes of different size
             error += f"  balanced {scores['balanced_error']:.2f} %"
         note = f"{error}  {_terms(record['terms'])}  {spent['images_per_second']:.0f} images/s"
         self.bar.update(self.task, note=note)
-        if self.done == self.epochs * self.per_epoch or self.looked - self.said > 2:
-            self.said = self.looked
-            self._say(f"{note}  {spent['memory'] / 2**30:.2f} GB")
+        if self.done == self.epochs * self.per_epoch or self.updated - self.printed > 2:
+            self.printed = self.updated
+            self._print(f"{note}  {spent['memory'] / 2**30:.2f} GB")
 
-    def _say(self, note: str) -> None:
+    def _print(self, note: str) -> None:
         if self.live:
             return
         left = (time.monotonic() - self.started) / max(1, self.done - self.first)

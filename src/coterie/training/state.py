@@ -1,4 +1,4 @@
-"""All that a training is at one moment, and the file it comes back from."""
+"""The state of a training, as a checkpoint holds it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .precision import Precision
 
 
 @dataclass
-class State:
-    """What changes while a run goes. No random state is among it: every draw is a function of seed and step.
+class TrainingState:
+    """Everything that changes during a training. There is no RNG state: every draw depends on seed and step alone.
 
     epoch: finished epochs, evaluated and logged where that was due.
     step:  finished steps, which together with `epoch` is the position in the data.
@@ -28,18 +28,18 @@ class State:
     optimizer: torch.optim.Optimizer
     rates: Rates
     precision: Precision
-    watch: LossMeter
+    meter: LossMeter
     epoch: int = 0
     step: int = 0
 
     def capture(self, world: World) -> dict[str, Any]:
-        """Plain values and tensors; every process must call it, as each has seen other images."""
-        self.watch.check()
+        """Return the state as plain values and tensors; every process must call this, as each has its own sums."""
+        self.meter.check()
         norms = torch.stack(torch._foreach_norm(list(self.method.parameters())))
         if not norms.isfinite().all():
             raise Failure(
                 f"After step {self.step} weights are no longer finite: the last checkpoint is kept; lower the "
-                "learning rate, or set --clip-norm."
+                "learning rate, or set `clip_norm`."
             )
         return {
             "epoch": self.epoch,
@@ -48,15 +48,15 @@ class State:
             "optimizer": self.optimizer.state_dict(),
             "rates": self.rates.state_dict(),
             "precision": self.precision.state_dict(),
-            "watch": world.gather(self.watch.state_dict()),
+            "meter": world.gather(self.meter.state_dict()),
             "versions": versions(),
         }
 
     def restore(self, saved: dict[str, Any], world: World) -> None:
-        """Become what was captured, also by another number of processes."""
+        """Load a captured state, also one of another number of processes."""
         if saved["versions"] != versions():
-            was = ", ".join(f"{name} {version}" for name, version in saved["versions"].items())
-            warn(f"this run was begun with {was}: its numbers may differ in their last digits.")
+            before = ", ".join(f"{name} {version}" for name, version in saved["versions"].items())
+            warn(f"this run was begun with {before}: its numbers may differ in their last digits.")
         self.epoch, self.step = saved["epoch"], saved["step"]
         try:
             self.method.load_state_dict(saved["method"])
@@ -67,7 +67,7 @@ class State:
             ) from error
         self.rates.load_state_dict(saved["rates"])
         self.precision.load_state_dict(saved["precision"])
-        self.watch.load_state_dict(saved["watch"], world.rank, world.size)
+        self.meter.load_state_dict(saved["meter"], world.rank, world.size)
 
 
 def versions() -> dict[str, str]:

@@ -11,13 +11,13 @@ from .precision import Precision
 
 
 class Step:
-    """Train a method by one batch at a time, whole or in parts.
+    """Train a method on one batch, whole or in parts.
 
     Args:
-        method: what is trained.
-        optimizer: of its parameters.
-        precision: how the forward pass is computed.
-        forward: the method as all processes run it; by default itself.
+        method: the method to train.
+        optimizer: the optimiser of its parameters.
+        precision: autocast, loss scaling and clipping.
+        forward: the method wrapped for several processes; by default the method itself.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class Step:
         self.forward = method if forward is None else forward
 
     def __call__(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
-        """Take a whole step and return its loss terms."""
+        """Take a step on a whole batch and return its loss terms."""
         terms = self.backward(views, targets, epoch)
         self.update()
         return terms
@@ -40,6 +40,6 @@ class Step:
         return terms
 
     def update(self) -> None:
-        """Let the optimiser step and the averages follow."""
+        """Take the optimiser step and update the averages."""
         if self.precision.step(self.optimizer):
             self.method.after_step()
