@@ -83,6 +83,7 @@ def test_the_recipes_run() -> None:
         assert torch.isfinite(names["terms"]["loss"])
 
 
+@pytest.mark.filterwarnings("ignore")  # a class of Lightning's cannot be sent between the workers of pytest
 def test_the_loops_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each section's lines, one after the other, as a reader would type them."""
     monkeypatch.chdir(tmp_path)
