@@ -21,10 +21,11 @@ from ..deploy.export import export_run
 from ..deploy.formats import ExportFormat
 from ..errors import InputError, unknown, warn
 from ..methods import Method
+from ..report.command_tables import SCORE_COLUMNS
 from ..report.page import write_report
-from ..report.table import Table, number, text, to_html
+from ..report.table import keyed_table, to_html
 from ..runs.evaluate_run import evaluate_run
-from ..runs.reader import Record, Result, read_run, score
+from ..runs.reader import Record, Result, read_run
 from ..runs.rebuild import load_student, restored
 from ..training.loop import train_recipe
 
@@ -148,16 +149,12 @@ class Run:
     def _repr_html_(self) -> str:
         """Return the scores of every predictor at the last evaluation, for a notebook."""
         records = self.metrics
-        last = records[-1] if records else {"predictors": {}, "deployed": ""}
+        last: Record = records[-1] if records else {"predictors": {}, "deployed": ""}
         rows = [
-            [
-                text(f"{name} (deployed)" if name == last["deployed"] else name),
-                *(number(score(last, name, key), f"{{:.{digits}f}}") for key, digits in SCORES.items()),
-            ]
-            for name in last["predictors"]
+            {"name": f"{name} (deployed)" if name == last["deployed"] else name, **scores}
+            for name, scores in last["predictors"].items()
         ]
-        columns = ["predictor", "error %", "top-5 error %", "NLL", "calibration error", "Brier score"]
-        return str(to_html(Table(repr(self), columns, rows), sortable=False))
+        return str(to_html(keyed_table(repr(self), SCORE_COLUMNS, rows), sortable=False))
 
 
 def load(path: str | Path, **objects: Any) -> Run:

@@ -18,10 +18,9 @@ from .results import ComparisonResult, ResultLine, ResultRuns
 
 EXPLAINED = (
     "Top-1 error of the last epoch in per cent, mean ± standard deviation over the finished runs. "
-    f"{PAIRED} Raw and averaged: the trained weights and their "
-    "running average, of the peer that is deployed (of ensembles, of all peers). Cost: training time, each run's "
-    "as if all of it had gone as fast as its fastest stretch (other work shared the machine), that of a teacher "
-    "included; the first row's is 1."
+    f"{PAIRED} Raw: the error with the trained weights of the deployed peer; averaged: with their running "
+    "average; for ensembles, of all peers. Cost: training time relative to the first row, a teacher's "
+    "included. Other work shared the machine, so each run's time is computed from its fastest stretch."
 )
 PAPER_FIELDS = (
     *("setting", "row", "seeds", "error", "raw", "averaged", "paper", "beside", "reference", "difference"),

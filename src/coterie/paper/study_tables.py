@@ -18,7 +18,7 @@ ROWS_EXPLAINED = (
     "Top-1 error of the last epoch in per cent, mean ± standard deviation over n seeds; NLL of the same network. "
     "Differences in error are paired over the seeds that both rows have, ± half their 95 % confidence interval "
     "(Student's t). Seeds won: with how many of them the row errs less than the row it is compared with. "
-    "Cost: training time, each run's as if all of it had gone as fast as its fastest stretch, that of alone is 1."
+    "Cost: training time relative to alone, computed from each run's fastest stretch."
 )
 PRIMARY_EXPLAINED = (
     "p: exact paired sign-flip test over the seeds, two-sided. Holm p: adjusted by Holm's method over the "

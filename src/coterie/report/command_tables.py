@@ -9,7 +9,7 @@ from rich.console import Console
 from ..metrics.seeds import NOTHING
 from .table import Cell, Table, keyed_table, number, print_table, text
 
-PREDICTOR_COLUMNS = [
+SCORE_COLUMNS = [
     ("predictor", "name", "{}"),
     ("error %", "error", "{:.2f}"),
     ("balanced error %", "balanced_error", "{:.2f}"),
@@ -17,9 +17,8 @@ PREDICTOR_COLUMNS = [
     ("NLL", "nll", "{:.3f}"),
     ("calibration error", "ece", "{:.4f}"),
     ("Brier", "brier", "{:.4f}"),
-    ("parameters", "parameters", "{:,}"),
-    ("MACs", "macs", "{:,}"),
 ]
+PREDICTOR_COLUMNS = [*SCORE_COLUMNS, ("parameters", "parameters", "{:,}"), ("MACs", "macs", "{:,}")]
 CLASS_COLUMNS = [
     ("class", "class", "{}"),
     ("images", "images", "{:,}"),
