@@ -32,6 +32,7 @@ from coterie.bench.subjects import (
 from coterie.bench.timing import Call, quartiles_cell, time_in_turns
 from coterie.config.options import from_options
 from coterie.config.schedule import Rates, Steps
+from coterie.data.sampler import Piece
 from coterie.deploy.latency import measure_costs
 from coterie.methods import Method
 from coterie.metrics.evaluate import evaluate
@@ -39,7 +40,7 @@ from coterie.peers.net import Peers
 from coterie.report.table import Cell, Table, number, text
 from coterie.runs.checkpoints import Checkpoints
 from coterie.runs.directory import RunDirectory
-from coterie.training.distributed import Piece, World
+from coterie.training.distributed import World
 from coterie.training.meters import LossMeter
 from coterie.training.precision import Precision
 from coterie.training.progress import ProgressReporter

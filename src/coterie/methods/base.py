@@ -227,7 +227,10 @@ class Method(nn.Module, ABC):
     @classmethod
     def option(cls, options: Mapping[str, object], name: str) -> Any:
         """Give an option's value: the one that is given, else the default of `__init__`."""
-        return options[name] if name in options else inspect.signature(cls).parameters[name].default
+        if name in options:
+            return options[name]
+        signatures = (inspect.signature(base).parameters for base in cls.__mro__)  # a subclass may pass options on
+        return next(parameters[name].default for parameters in signatures if name in parameters)
 
 
 class Ensemble(nn.Module):
