@@ -16,7 +16,7 @@ class Failure(Exception):
     """A failure with valid input: a full disk, a loss that is not finite. Exit code 1."""
 
 
-class Stopped(Exception):
+class Stopped(KeyboardInterrupt):
     """A signal stopped the run; it was saved, and the same command continues it. Exit code 75."""
 
 

@@ -18,7 +18,7 @@ import safetensors.torch
 import torch
 import yaml
 from torch import Tensor, nn
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 import coterie
 from coterie.config.options import NOT_OPTIONS, PARTS, from_options
@@ -157,9 +157,12 @@ def test_a_network_and_a_local_method_train(tmp_path: Path) -> None:
         out=tmp_path / "run",
     )
     assert type(run.student()) is TinyNet and run.student() is not network
-    assert yaml.safe_load((run.path / "config.yaml").read_text())["method"].startswith("<")
-    with pytest.raises(coterie.InputError, match=r"`method` .* Python object <.*Quiet in .*load\("):
+    method = yaml.safe_load((run.path / "config.yaml").read_text())["method"]
+    assert method["class_path"].startswith("<") and method["init_args"] == {"views": 1}
+    with pytest.raises(coterie.InputError, match=r"`method` .* Python object was given \(<.*Quiet in .*load\("):
         coterie.load(run.path, model=network).predictors()
+    with pytest.raises(coterie.InputError, match=r"method.views was 1, is 2"):
+        coterie.train(model=network, method=Quiet, method_options={"views": 2}, out=run.path, **DIGITS)
     assert list(coterie.load(run.path, model=network, method=Quiet).predictors()) == ["peer1"]
 
 
@@ -199,7 +202,7 @@ def test_objects_that_no_file_holds_are_continued_by_the_same_script(tmp_path: P
     assert len(warnings) == 1 and "`model` <lambda in script.py>" in warnings[0]
     assert "only the same script or notebook can continue this run" in warnings[0]
     refused = command("evaluate", tmp_path / "stopped" / "run")
-    assert refused.returncode == 2 and "Python object <lambda in script.py>" in refused.stderr
+    assert refused.returncode == 2 and "Python object was given (<lambda in script.py>)" in refused.stderr
     done, whole = start(tmp_path / "stopped"), start(tmp_path / "whole")
     assert done.returncode == whole.returncode == 0, done.stderr + whole.stderr
     assert done.stdout == whole.stdout and "30 of 30 epochs" in done.stdout
@@ -245,11 +248,33 @@ def test_bad_input_is_one_sentence_of_python(run: coterie.Run, tmp_path: Path) -
     )
     refuses(r"needs two data sets: a pair \(training set, test set\)", data=Pairs(10))
     refuses("There is no option 'method.temprature'", method_options={"temprature": 2})
+    refuses("There is no option 'data.limt'; did you mean 'data.limit'", data_options={"limt": 3})
+    refuses("`data.limit` expects a whole number, not 'many'", data_options={"limit": "many"})
+    refuses("There is no option 'schedule.flor'", schedule="Cosine", schedule_options={"flor": 1})
+    refuses("There is no option 'mix.prob'", mix="CutMix", mix_options={"prob": 1})
+    refuses("There is no mix 'cutmix'; did you mean 'CutMix'", mix="cutmix")
+    refuses("There is no data set or directory 'photoss'", data="photoss")
     refuses("returned int, not a torch.nn.Module", model=lambda: 3)
+    refuses(
+        "`model_options` are for a network that is made", model=TinyNet(10, channels=1), model_options={"a": 1}
+    )
+    images, labels = pixels(20)
+    refuses("`data` is a name, a directory, a pair .* not int", data=3)
+    refuses("is a DataLoader: give its Dataset", data=(DataLoader(Pairs(4)), Pairs(4)))
+    refuses(r"\(images, labels\) of equal length", data=((images, labels[:3]), (images, labels)))
+    refuses(r"give them as \(N, C, H, W\)", data=((images.repeat(1, 3, 1, 1).movedim(1, 3), labels),) * 2)
+    refuses(
+        "Test images of tensors of 20 images have the shape", data=((images, labels), (images[..., 1:], labels))
+    )
+    refuses("must be a Dataset with a length", data=(iter([]), Pairs(4)))
     with pytest.raises(coterie.InputError, match="is not a run directory: it has no config.yaml"):
         coterie.load(tmp_path)
     with pytest.raises(coterie.InputError, match="There is no option 'modle'; did you mean 'model'"):
         coterie.load(run.path, modle=3)
+    with pytest.raises(coterie.InputError, match="`epochs` is read from .*config.yaml: leave it out"):
+        coterie.load(run.path, epochs=3)
+    with pytest.raises(coterie.InputError, match="`quantize` is 'int8' or None, not 'int4'"):
+        run.export(tmp_path / "student.onnx", quantize="int4")  # type: ignore[arg-type]
     with pytest.raises(coterie.InputError, match="none of the endings .safetensors, .onnx, .pt2: give `format`"):
         run.export(tmp_path / "student.tflite")
     unfinished = tmp_path / "unfinished"
@@ -276,3 +301,78 @@ def test_a_plain_callable_without_a_name_makes_networks(tmp_path: Path) -> None:
         out=tmp_path / "r",
     )
     assert isinstance(run.student(), nn.Sequential) and "Maker" in repr(run)
+
+
+def test_values_of_numpy_and_torch_are_written_as_plain_ones() -> None:
+    recipe = from_options(
+        {
+            "optimizer": {"class_path": "SGD", "init_args": {"lr": np.float64(0.05)}},
+            "seed": np.int64(3),
+            "class_weights": torch.ones(10),
+            "device": torch.device("cpu"),
+        }
+    )
+    assert not recipe.objects and recipe.config["optimizer"]["init_args"]["lr"] == 0.05
+    assert recipe.config["seed"] == 3 and recipe.config["class_weights"] == [1.0] * 10 and recipe.device == "cpu"
+
+
+class Renamed(Pairs):
+    """Labels that the set renames: `targets` are those before."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.targets, self.target_transform = self.numbers, lambda label: 2 - label
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.images[index], int(self.target_transform(self.numbers[index]))
+
+
+def test_labels_are_those_of_the_items_and_arrays_may_be_numpys() -> None:
+    data = from_options({"data": (Renamed(6), Renamed(3))}).data
+    data.load()
+    assert data.labels["train"].tolist() == [2, 1, 0, 2, 1, 0]
+    images, labels = (array.numpy() for array in pixels(6))
+    data = from_options({"data": [(images, labels), (images, labels)]}).data
+    data.load()
+    assert data.labels["test"].tolist() == labels.tolist() and data.title == "tensors of 6 images"
+
+
+def test_training_leaves_the_callers_random_numbers_and_says_when_nothing_is_left(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[union-attr, index]
+    options = {"model": make_tiny, "method": "Baseline", "out": tmp_path / "run", **DIGITS}
+    first = coterie.train(**options)
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert (states[1] == np.random.get_state()[1]).all()  # type: ignore[index]
+    assert "nothing is trained" not in capfd.readouterr().err
+    assert coterie.train(**options).error == first.error
+    assert "was finished before: nothing is trained" in capfd.readouterr().err
+
+
+def test_a_run_is_found_from_another_directory_and_its_student_without_its_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = (pixels(30), pixels(30))
+    run = coterie.train(model=make_tiny, data=data, method="Baseline", epochs=1, batch=10, out="run")
+    monkeypatch.chdir("/")
+    assert run.finished and isinstance(coterie.load(run.path).student(), TinyNet)
+    assert run.evaluate(data)["predictors"]["peer1"]["error"] == pytest.approx(run.error)
+
+
+TWICE = """
+import coterie
+for out in ("first", "second"):
+    run = coterie.train(model="resnet8", data="digits", data_options={"limit": 5}, method="Baseline", epochs=1,
+                        batch=16, out=out)
+    assert run.finished
+"""
+
+
+def test_two_trainings_of_one_script_under_torchrun(tmp_path: Path) -> None:
+    (tmp_path / "twice.py").write_text(TWICE)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "twice.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert coterie.load(tmp_path / "second").error == coterie.load(tmp_path / "first").error

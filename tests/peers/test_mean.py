@@ -93,7 +93,7 @@ def test_averaged_batch_norm_stays_in_evaluation_mode(example: Tensor) -> None:
 
 def test_the_average_is_frozen_and_dropout_is_off_in_it() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(3))
-    mean = MeanPeers(model).train()
+    mean = MeanPeers(model, batch_norm="own").train()
     assert [m.training for m in mean.average] == [False, False, True]
     assert not any(p.requires_grad for p in mean.parameters())
     mean.eval()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -10,14 +10,14 @@ from typing import Any
 
 import yaml
 from jsonargparse import ArgumentParser, Namespace
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from ..data import Data, data_sets
 from ..data.wrapped import dataset
 from ..errors import InputError
 from .parsing import full_name, import_class, parse_object
 from .recipe import DEFAULT_DATA, Recipe
-from .specs import Unwritable, is_label, model_spec, to_spec
+from .specs import labels_in, model_spec, to_spec
 
 NOT_OPTIONS = {"config", "objects"}
 """Fields of a recipe that follow from its options."""
@@ -39,7 +39,7 @@ def parser() -> ArgumentParser:
 
 
 def from_namespace(
-    parser: ArgumentParser, config: Namespace, objects: Mapping[str, Any] = {}, labels: Mapping[str, str] = {}
+    parser: ArgumentParser, config: Namespace, objects: Mapping[str, Any] = {}, labels: Mapping[str, Any] = {}
 ) -> Recipe:
     """Build the recipe of parsed options.
 
@@ -89,14 +89,15 @@ def from_options(options: Mapping[str, Any]) -> Recipe:
     """
     plain: dict[str, Any] = {}
     objects: dict[str, Any] = {}
-    labels: dict[str, str] = {}
+    labels: dict[str, Any] = {}
     for name, value in options.items():
         if name == "data":
             value = _as_data_set(value)
-        try:
-            plain[name] = model_spec(value) if name == "model" else to_spec(value)
-        except Unwritable as unwritable:
-            objects[name], labels[name] = value, str(unwritable)
+        spec = model_spec(value) if name == "model" else to_spec(value)
+        if labels_in(spec):
+            objects[name], labels[name] = value, spec
+        else:
+            plain[name] = spec
     plain["method"] = _named(plain.get("method", "PCL"))
     recipe_parser = parser()
     return from_namespace(recipe_parser, parse_object(recipe_parser, plain), objects, labels)
@@ -110,18 +111,25 @@ def with_options(part: str, value: Any, options: Mapping[str, Any] | None) -> An
         return {"class_path": str(value), "init_args": dict(options)}
     if isinstance(value, type | partial):
         return partial(value, **options)
+    if part == "data" and isinstance(value, list | tuple):
+        return {"pair": value, "init_args": dict(options)}
     raise InputError(f"`{part}_options` are for a name or a class: give `{part}` as one of these.")
 
 
 def _as_data_set(data: Any) -> Any:
     """Return a pair of data sets as a `Data`, and a directory of images as the spec of a folder."""
-    if isinstance(data, tuple) and len(data) == 2:
+    if isinstance(data, Mapping) and isinstance(data.get("pair"), list | tuple):
+        return dataset.of(*data["pair"], **data["init_args"])
+    if isinstance(data, list | tuple) and len(data) == 2:
         return dataset.of(*data)
-    if isinstance(data, Dataset):
+    if isinstance(data, Dataset | DataLoader):
         raise InputError("`data` needs two data sets: a pair (training set, test set).")
     name, options = (data.get("class_path"), data.get("init_args")) if isinstance(data, Mapping) else (data, None)
     if isinstance(name, str | Path) and str(name) not in data_sets() and Path(name).is_dir():
         return {"class_path": "folder", "init_args": {"root": str(name), **(options or {})}}
+    if not isinstance(name, str | type | partial | Data):
+        kinds = "a name, a directory, a pair (training set, test set) or a coterie.Data"
+        raise InputError(f"`data` is {kinds}, not {type(data).__name__}.")
     return data
 
 
@@ -132,14 +140,17 @@ def _named(method: Any) -> Any:
     return {**method, "class_path": full_name(method["class_path"])} if "class_path" in method else method
 
 
-def from_file(file: Path, objects: Mapping[str, Any] | None = None) -> Recipe:
+def from_file(file: Path, objects: Mapping[str, Any] = {}, needed: Collection[str] = OPTIONS) -> Recipe:
     """Read the recipe in a run directory's config.yaml, with a device of this machine.
 
-    `objects` are the options for which the file has only a label. Relative paths are resolved from the working
-    directory and, failing that, from the parent of the run directory, where `coterie reproduce` runs its
-    commands.
+    Relative paths are resolved from the working directory and, failing that, from the parent of the run directory,
+    where `coterie reproduce` runs its commands.
+
+    Args:
+        file: the config.yaml.
+        objects: the options for which the file has only a label.
+        needed: the options that matter; others that are labels get their default.
     """
-    objects = dict(objects or {})
     try:
         options = yaml.safe_load(file.read_text())
     except OSError:
@@ -148,12 +159,15 @@ def from_file(file: Path, objects: Mapping[str, Any] | None = None) -> Recipe:
         options = None
     if not isinstance(options, dict):
         raise InputError(f"{file} is damaged: it does not hold the options of a run.")
-    for name, value in options.items():
-        if is_label(value) and name not in objects:
-            raise InputError(
-                f"`{name}` of {file.parent} was the Python object {value}, which no file holds: "
-                f"use coterie.load('{file.parent}', {name}=...) in its script."
-            )
+    labels = {name: value for name, value in options.items() if labels_in(value) and name not in objects}
+    if missing := [name for name in labels if name in needed]:
+        names, objects_again = ", ".join(f"`{name}`" for name in missing), ", ".join(f"{n}=..." for n in missing)
+        raise InputError(
+            f"{names} of {file.parent} cannot be read from a file, as a Python object was given "
+            f"({', '.join(labels_in([labels[name] for name in missing]))}): give it again in "
+            f"coterie.load('{file.parent}', {objects_again})."
+        )
+    options = {name: value for name, value in options.items() if name not in labels}
     for part, name in (("data", "root"), ("method", "teacher")):
         spec = options.get(part)
         arguments = spec.get("init_args") if isinstance(spec, dict) else None

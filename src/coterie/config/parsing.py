@@ -14,6 +14,7 @@ from typing import Any, get_args
 from jsonargparse import ArgumentParser, Namespace
 
 from ..compat import import_torchvision
+from ..data import data_sets
 from ..errors import InputError, unknown
 
 
@@ -105,7 +106,11 @@ def import_class(path: str) -> Any:
 
 def _explain(parser: ArgumentParser, message: str, flags: bool) -> InputError:
     """Return an error that says jsonargparse's message in one sentence, and what to do."""
-    if "mix.Mix is abstract" in message or re.search(r'[Pp]arser key "mix"', message):
+    if branch := re.search(
+        r"- (Problem with given class_path .*?)(?=\n    - |\n  Given value type|\Z)", message, re.S
+    ):
+        message = f"{message.splitlines()[0]}\n{branch[1]}"  # of several types, the one whose class was found
+    elif "mix.Mix is abstract" in message or re.search(r'[Pp]arser key "mix".*init_args', message, re.S):
         if not flags:
             return InputError("`mix` must be a CutMix or a MixUp: a mapping of `class_path` and `init_args`.")
         return InputError("--mix is CutMix or MixUp, named before its options: --mix CutMix --mix.probability 1.")
@@ -122,6 +127,8 @@ def _explain(parser: ArgumentParser, message: str, flags: bool) -> InputError:
     if match := re.search(r"argument (\S+): expected one argument", message):
         return InputError(f"{match[1]} needs a value.")
     if match := re.search(r"Expected a dot import path string: (\S+)", message):
+        if keys[0] == "data":
+            return unknown("data set or directory", match[1], data_sets())
         return unknown(keys[0], match[1], _class_names(parser, keys[0]))
     if match := re.search(r"Option '([^']+)' is not accepted", message):
         path = re.search(r"class_path='?\\?'?([\w.]+)|class_path '([\w.]+)'", message)

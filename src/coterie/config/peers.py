@@ -30,6 +30,8 @@ def factories(
     Without `fresh` no initial weights are loaded.
     """
     channels, height, width = shape
+    if recipe.model_options and isinstance(recipe.objects.get("model"), nn.Module):
+        raise InputError("`model_options` are for a network that is made: give `model` as a name or a function.")
     sources = [recipe.objects.get("model", recipe.model)] if isinstance(recipe.peers, int) else recipe.models
     return [
         source

@@ -27,7 +27,7 @@ from ..methods.trial import peers_stay_identical, uses_cross_entropy
 from ..peers.net import PeerNet
 from .peers import build_peers
 from .schedule import Schedule, Steps
-from .specs import describe, own_defaults
+from .specs import own_defaults, to_spec
 
 # Imported so that the command line knows every method and data set by its short name.
 METHODS, DATA_SETS = methods.available(), data_sets()
@@ -129,7 +129,7 @@ class Recipe:
         self.resolved: dict[str, Any] = {}
         """Values that `build` derived from fractions, words and files; recorded beside the options."""
         self.method_class, self.method_options = class_and_options(self.method)
-        self.config = self.config or {name: describe(value) for name, value in vars(self).items()}
+        self.config = self.config or {name: to_spec(value) for name, value in vars(self).items()}
         self.models = [self.model]
         if isinstance(self.peers, str):
             self.models = [name.strip() for name in self.peers.split(",")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ..compat import import_torchvision
 from ..errors import InputError, warn
@@ -67,11 +68,12 @@ class dataset(Streamed):
         self.pair: tuple[Any, Any] | None = None
 
     @classmethod
-    def of(cls, train: Any, test: Any) -> dataset:
-        """Wrap two data sets that exist already; each may also be a pair of tensors (images, labels)."""
-        sets = [TensorDataset(*part) if isinstance(part, tuple) else part for part in (train, test)]
-        self = cls(type(sets[0]).__name__)
-        self.pair = sets[0], sets[1]
+    def of(cls, train: Any, test: Any, **options: Any) -> dataset:
+        """Wrap two data sets that exist already; each may also be a pair of arrays (images, labels)."""
+        sets = _items(train, "training"), _items(test, "test")
+        tensors = isinstance(sets[0], TensorDataset)
+        self = cls(f"tensors of {len(sets[0])} images" if tensors else type(sets[0]).__name__, **options)
+        self.pair = sets
         return self
 
     def load(self) -> None:
@@ -91,6 +93,11 @@ class dataset(Streamed):
                 "it makes its own views: errors of held-out images are too high."
             )
         self.shape = tuple(_pixels(first.image).shape)  # type: ignore[assignment]
+        with suppress(Unreadable):
+            if (other := tuple(_pixels(self.fetch("test", 0).image).shape)) != self.shape:
+                raise InputError(
+                    f"Test images of {self.source} have the shape {other}, training images {self.shape}."
+                )
         channels = self.shape[0]
         self.mean, self.std = (tuple(v) * (channels if len(v) == 1 else 1) for v in (self.mean, self.std))
         if len(self.mean) != channels or len(self.std) != channels:
@@ -162,6 +169,22 @@ class dataset(Streamed):
         return super().preprocessing() | ({"mean": None, "std": None} if self.makes_views else {})
 
 
+def _items(part: Any, name: str) -> Any:
+    """Return a Dataset, or a pair of arrays (images, labels) as one, once it is clear that it works."""
+    if isinstance(part, DataLoader):
+        raise InputError(f"The {name} set is a DataLoader: give its Dataset.")
+    if isinstance(part, list | tuple):
+        if len(part) != 2 or len({len(array) for array in part}) != 1:
+            raise InputError(f"The {name} set must be a Dataset, or (images, labels) of equal length.")
+        images, labels = map(torch.as_tensor, part)
+        if images.dim() == 4 and images.shape[1] not in (1, 3, 4) and images.shape[3] in (1, 3, 4):
+            raise InputError(f"The {name} images have the shape {tuple(images.shape)}: give them as (N, C, H, W).")
+        return TensorDataset(images, labels)
+    if not hasattr(part, "__len__") or not hasattr(part, "__getitem__"):
+        raise InputError(f"The {name} set must be a Dataset with a length, or a pair (images, labels).")
+    return part
+
+
 def _train_and_test(source: str, options: dict[str, Any]) -> tuple[Any, Any]:
     """Make the training and the test set of a class."""
     module, _, name = source.rpartition(".")
@@ -196,7 +219,9 @@ def _train_and_test(source: str, options: dict[str, Any]) -> tuple[Any, Any]:
 def _labels(items: Any, source: str) -> Indices:
     """Return the labels from `targets` or `labels`, as torchvision's sets have them, or else from every item."""
     labels = next((getattr(items, name) for name in ("targets", "labels") if hasattr(items, name)), None)
-    if labels is None or len(labels) != len(items):
+    if isinstance(items, TensorDataset):
+        labels = items.tensors[1]
+    if labels is None or len(labels) != len(items) or getattr(items, "target_transform", None) is not None:
         labels = []
         for i in range(len(items)):
             try:

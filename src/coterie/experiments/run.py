@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,8 +15,10 @@ from torch.utils.data import Dataset
 from ..config.options import OPTIONS, PARTS, from_options, with_options
 from ..config.recipe import PrecisionName, TrackerName
 from ..config.schedule import Schedule
+from ..config.specs import labels_in
 from ..data import Data
 from ..data.mix import Mix
+from ..data.rng import seed_all
 from ..deploy.export import export_run
 from ..deploy.formats import ExportFormat
 from ..errors import InputError, unknown, warn
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 Split = Dataset[Any] | tuple[Tensor, Tensor]
 """Items (image, label), or tensors of all images and of all labels."""
 Options = Mapping[str, Any]
+AnyDataSet = str | Path | Data | tuple[Split, Split] | list[Split] | Options
+"""A name, a directory, a `Data`, a pair of data sets, or a class path with its arguments."""
 SCORES = {"error": 2, "top5_error": 2, "nll": 3, "ece": 4, "brier": 4}
 """The scores in the table of a run, with their numbers of decimals."""
 
@@ -49,12 +53,15 @@ class Run:
     """
 
     def __init__(self, path: str | Path, **objects: Any) -> None:
-        self.path, self._objects = Path(path), objects
+        self.path, self._name, self._objects = Path(path).resolve(), str(path), objects
+        if not (self.path / "config.yaml").is_file():
+            raise InputError(f"{path} is not a run directory: it has no config.yaml.")
+        config = self.config
         for name in objects:
             if name not in OPTIONS:
                 raise unknown("option", name, OPTIONS)
-        if not (self.path / "config.yaml").is_file():
-            raise InputError(f"{self.path} is not a run directory: it has no config.yaml.")
+            if not labels_in(config.get(name)):
+                raise InputError(f"`{name}` is read from {self.path / 'config.yaml'}: leave it out.")
 
     def _read(self) -> Result:
         return read_run(self.path)
@@ -91,14 +98,15 @@ class Run:
         _, method, _ = restored(self.path, self._objects)
         return {name: network.eval() for name, network in method.predictors().items()}
 
-    def evaluate(self, data: Data | None = None, calibrate: bool = False) -> dict[str, Any]:
+    def evaluate(self, data: AnyDataSet | None = None, calibrate: bool = False) -> dict[str, Any]:
         """Score every predictor on the run's test images, or on other data with the same classes.
 
         Args:
             data: the other data.
             calibrate: fit a temperature for each predictor.
         """
-        return evaluate_run(self.path, data, calibrate, self._objects)
+        other = None if data is None else from_options({"data": data}).data
+        return evaluate_run(self.path, other, calibrate, self._objects)
 
     def export(
         self,
@@ -121,11 +129,13 @@ class Run:
         """
         file = Path(file)
         endings: dict[str, ExportFormat] = {".safetensors": "safetensors", ".onnx": "onnx", ".pt2": "pt2"}
-        form = format or endings.get(file.suffix)
+        form = format or endings.get(file.suffix.lower())
         if form is None:
             raise InputError(f"{file} has none of the endings {', '.join(endings)}: give `format`.")
-        options = (form, predictor, file, quantize is not None, calibrate, size)
-        return export_run(self.path, *options, objects=self._objects).file
+        if quantize not in (None, "int8"):
+            raise InputError(f"`quantize` is 'int8' or None, not {quantize!r}.")
+        int8 = quantize == "int8"
+        return export_run(self.path, form, predictor, file, int8, calibrate, size, self._objects).file
 
     def report(self, file: str | Path = "report.html") -> Path:
         """Write the page that shows what happened; return the file."""
@@ -144,7 +154,7 @@ class Run:
         result = self._read()
         error = f", error {self.error:.2f} %" if result.records else ""
         epochs = f"{result.trained} of {result.epochs} epochs"
-        return f"Run('{self.path}': {result.method}, {result.setting}, {epochs}{error})"
+        return f"Run('{self._name}': {result.method}, {result.setting}, {epochs}{error})"
 
     def _repr_html_(self) -> str:
         """Return the scores of every predictor at the last evaluation, for a notebook."""
@@ -174,7 +184,7 @@ def train(
     method: str | type[Method] | Callable[..., Method] | Options = "PCL",
     method_options: Options | None = None,
     model: str | Callable[..., nn.Module] | nn.Module = "resnet32",
-    data: str | Path | Data | tuple[Split, Split] | Options = "digits",
+    data: AnyDataSet = "digits",
     data_options: Options | None = None,
     peers: int | str = 3,
     cut: str | None = None,
@@ -186,10 +196,10 @@ def train(
     schedule: str | Schedule | Callable[[Optimizer], LRScheduler] | type[Schedule] | Options = "Steps",
     schedule_options: Options | None = None,
     warmup: float = 0.0,
-    mix: str | Mix | type[Mix] | Options | None = None,
+    mix: str | Mix | type[Mix] | Callable[..., Mix] | Options | None = None,
     mix_options: Options | None = None,
     label_smoothing: float = 0.0,
-    class_weights: list[float] | str | None = None,
+    class_weights: Sequence[float] | str | None = None,
     ramp_up: float = 80 / 300,
     ema_horizon: float = 1000 / 117300,
     ema: bool = False,
@@ -220,7 +230,8 @@ def train(
         model: a name, a function or class that builds a network, or a network.
         data: a name, a directory of images, a `Data`, or a pair (training set, test set) of torch Datasets or of
             tensors (images, labels). Images in uint8 are augmented; float images are taken as they are.
-        data_options: options of a data set that is passed by name.
+        data_options: options of a data set that is passed by name, as a directory or as a pair: `val_fraction`,
+            for example, or `mean` and `std` of a pair.
         optimizer: a name, a class of torch.optim, or a partial of one.
         optimizer_options: options of the optimiser.
         schedule: a name, `coterie.Steps(...)`, `coterie.Cosine(...)`, or a partial of a torch scheduler.
@@ -228,15 +239,19 @@ def train(
         mix: a name, `coterie.CutMix(...)` or `coterie.MixUp(...)`.
         mix_options: options of a mix that is passed by name.
     """
-    options = dict(locals())
+    options = dict(locals())  # first of all: nothing but the arguments
     for part in PARTS:
         options[part] = with_options(part, options[part], options.pop(f"{part}_options"))
     path = Path(options.pop("out"))
     options["model_options"] = dict(model_options or {})
     recipe = from_options(options)
-    if recipe.objects and os.environ.get("RANK", "0") == "0":
-        labels = ", ".join(f"`{name}` {recipe.config[name]}" for name in recipe.objects)
-        config = path / "config.yaml"
+    labels = ", ".join(f"`{name}` {' '.join(labels_in(recipe.config[name]))}" for name in recipe.objects)
+    config = path / "config.yaml"
+    first = os.environ.get("RANK", "0") == "0"
+    if first and config.exists() and read_run(path).finished:
+        warn(f"{path} was finished before: nothing is trained.")
+    if first and labels and not config.exists():
         warn(f"{labels} cannot be written to {config}: only the same script or notebook can continue this run.")
-    train_recipe(recipe, path, recipe.method_class.__name__)
+    with seed_all(recipe.seed):  # the caller's random numbers go on as if nothing had been trained
+        train_recipe(recipe, path, recipe.method_class.__name__)
     return Run(path, **recipe.objects)

@@ -30,7 +30,7 @@ class MeanPeers(nn.Module):
     """
 
     def __init__(
-        self, source: nn.Module, beta: float = 0.999, batch_norm: Literal["own", "average"] = "own"
+        self, source: nn.Module, beta: float = 0.999, batch_norm: Literal["own", "average"] = "average"
     ) -> None:
         super().__init__()
         if not 0 <= beta <= 1:

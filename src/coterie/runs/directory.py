@@ -151,6 +151,8 @@ class RunDirectory:
         """Refuse to continue with other options than the run began with."""
         # Parsed again, so that an option which is newer than the run has its default.
         stored = from_file(self.config, recipe.objects).config
+        written = yaml.safe_load(self.config.read_text())
+        stored |= {name: written.get(name) for name in recipe.objects}  # as labels: the objects are this call's
         changes = [
             f"{key} was {_show(old)}, is {_show(new)}"
             for key, old, new in _differences(stored, recipe.config)

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from ..config.specs import is_label
+from ..config.specs import labels_in
 from ..errors import InputError
 
 Record = dict[str, Any]
@@ -107,7 +107,7 @@ def class_name(spec: Any) -> str:
 
 def object_name(value: Any) -> Any:
     """Return `make_model` for the label `<make_model in train.py>`; any other value as it is."""
-    return value[1:-1].partition(" in ")[0] if is_label(value) else value
+    return value[1:-1].partition(" in ")[0] if isinstance(value, str) and labels_in(value) else value
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:

@@ -12,7 +12,7 @@ from torch import nn
 from ..config.options import from_file
 from ..config.peers import factories
 from ..config.recipe import Recipe
-from ..errors import InputError
+from ..errors import InputError, reason
 from ..files import read_json
 from ..methods import Method
 from ..peers.build import make_network
@@ -38,11 +38,15 @@ def restored(directory: Path, objects: Mapping[str, Any] = NO_OBJECTS) -> tuple[
 
 def load_student(directory: Path, objects: Mapping[str, Any] = NO_OBJECTS) -> nn.Module:
     """Return the network of a finished run's student.safetensors, in evaluation mode; no data is needed."""
-    recipe, run = from_file(directory / "config.yaml", objects), RunDirectory(directory)
+    needed = ("model", "model_options", "peers")
+    recipe, run = from_file(directory / "config.yaml", objects, needed), RunDirectory(directory)
     if not run.student.is_file():
         raise InputError(f"{directory} has no {run.student.name} yet: continue its training to the end.")
     data = read_json(directory / "data.json")
     makers = factories(recipe, len(data["classes"]), tuple(data["shape"]), fresh=False)
     student = make_network(makers[0])  # of peers of different architectures, the first is deployed
-    student.load_state_dict(safetensors.torch.load_file(run.student))
+    try:
+        student.load_state_dict(safetensors.torch.load_file(run.student))
+    except RuntimeError as error:
+        raise InputError(f"{run.student} does not fit the network: {reason(error)}") from None
     return student.eval()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import pickle
 import random
@@ -26,6 +27,8 @@ from ..methods import Method
 from ..methods.trial import trial_step
 
 T = TypeVar("T")
+TRAININGS = itertools.count()
+"""Numbers the trainings of this process."""
 
 
 @dataclass
@@ -142,11 +145,15 @@ def join(device: torch.device) -> Iterator[World]:
         if device.index >= gpus:
             raise InputError(f"torchrun has started more processes than there are GPUs here ({gpus}).")
         torch.cuda.set_device(device)
+    if dist.is_initialized():
+        raise InputError("A process group exists already: destroy it before the training, which makes its own.")
     store, rank, size = next(rendezvous("env://"))
-    if os.environ.get("LOCAL_WORLD_SIZE") == str(size):
-        # On one machine torchrun keeps its store, with the addresses of dead processes: use a new store prefix
-        # after a restart.
-        store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT')}", store)
+    # The store keeps the addresses of an earlier training of this script and, if torchrun on one machine restarted
+    # it, of dead processes: use a new store prefix for each.
+    attempt = (
+        os.environ.get("TORCHELASTIC_RESTART_COUNT") if os.environ.get("LOCAL_WORLD_SIZE") == str(size) else 0
+    )
+    store = dist.PrefixStore(f"attempt {attempt}, training {next(TRAININGS)}", store)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", store=store, rank=rank, world_size=size)
     try:
         yield World(device, rank, size, dist.new_group(backend="gloo"))
