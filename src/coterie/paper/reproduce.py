@@ -6,7 +6,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -20,10 +20,8 @@ from ..config.parsing import parse
 from ..config.recipe import Recipe
 from ..errors import InputError, unknown
 from ..experiments.job import Job, distinct, shard
-from ..experiments.launch_local import LocalLauncher
-from ..experiments.launch_ray import RayLauncher
 from ..experiments.run_state import run_state
-from ..experiments.runner import Launcher, print_status, run_jobs
+from ..experiments.runner import LAUNCHERS, print_status, run_jobs
 from .cells import ResultCell, select_cells, table_cells
 from .comparisons import result_lines
 from .document import block_marker, with_block, write_block
@@ -36,10 +34,6 @@ from .study_tables import screening_tables, study_tables
 
 NOTE = "protocol.json"
 """Says of a directory of runs by which protocol they are."""
-LAUNCHERS: dict[str, Callable[[Path, Mapping[str, str], int | None, int], Launcher]] = {
-    "local": LocalLauncher,
-    "ray": RayLauncher,
-}
 
 
 class Reproduction:
