@@ -83,15 +83,16 @@ def _measure(recipe: Recipe, seconds: float) -> Speed:
 
 def estimate_seconds(job: Job, epochs: int, speed: Speed, teacher: Speed | None) -> float:
     """Estimate the last so many epochs of a job, its evaluations included."""
-    return seconds_at_cost(job, epochs, speed, job.step_cost(teacher.step / speed.step if teacher else 1.0))
-
-
-def seconds_at_cost(job: Job, epochs: int, speed: Speed, step_cost: float) -> float:
-    """Estimate the last so many epochs of a job whose step costs so many plain steps."""
+    step_cost = job.step_cost(teacher.step / speed.step if teacher else 1.0)
     ema = bool(job.options.get("ema"))
-    test = speed.test * job.method.evaluation_cost(job.peers, job.share, job.method_options, ema)
+    evaluation_cost = job.method.evaluation_cost(job.peers, job.share, job.method_options, ema)
+    return seconds_at_cost(job, epochs, speed, step_cost, evaluation_cost)
+
+
+def seconds_at_cost(job: Job, epochs: int, speed: Speed, step_cost: float, evaluation_cost: float) -> float:
+    """Estimate the last so many epochs of a job, by the cost of a step and of an evaluation in plain ones."""
     evaluations = sum(epoch >= job.epochs - epochs for epoch in job.evaluated)
-    return epochs * speed.steps * speed.step * step_cost + evaluations * test
+    return epochs * speed.steps * speed.step * step_cost + evaluations * speed.test * evaluation_cost
 
 
 def wall_clock(times: Sequence[float], slots: int) -> float:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ..config.parsing import import_class
 from ..methods import Method, available
 from ..runs.reader import short
 
@@ -54,9 +53,7 @@ class Job:
 
     @property
     def method(self) -> type[Method]:
-        name, methods = self.options["method"], available()
-        method: type[Method] = methods[name] if name in methods else import_class(name)
-        return method
+        return available()[self.options["method"]]
 
     @property
     def method_options(self) -> Options:
