@@ -143,7 +143,7 @@ def print_plan(request: CompareRequest, plan: ComparePlan, processes: int | None
     from ..experiments.run_state import run_state
     from ..report.table import Table, number, print_table, text
 
-    seconds = run_seconds(request, plan, measure_plain(request, threads))
+    seconds = run_seconds(request, plan, plan.speed or measure_plain(request, threads))
     rows, times = [], []
     for label, jobs in plan.jobs(request).items():
         missing = [job for job in jobs if run_state(request.out, job).kind != "done"]

@@ -44,8 +44,7 @@ class Comparison:
     """The method that is clearly better than the reference; failing that, the one with the lowest error."""
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{label} x {len(runs)}" for label, runs in self.runs.items())
-        return f"Comparison('{self.out}': {counts}; {self.verdict})"
+        return f"Comparison('{self.out}': {', '.join(self.runs)}; {self.verdict.partition('. ')[0]})"
 
     def _repr_html_(self) -> str:
         return str(Markup("{}\n<p>{}</p>").format(to_html(self.table), escape(self.verdict)))

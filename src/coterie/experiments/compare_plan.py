@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -99,6 +100,8 @@ class ComparePlan:
     seeds: int
     epochs: Mapping[str, int]
     costs: Mapping[str, float]
+    speed: Speed | None = None
+    """Of the network alone, if it was measured for the plan."""
 
     def jobs(self, request: CompareRequest) -> dict[str, list[Job]]:
         """Return the jobs of each method, by seed."""
@@ -175,7 +178,7 @@ def make_plan(
             f"`budget` {request.budget} is too little: one seed of each method for {fewest} "
             f"epoch{'s' if fewest > 1 else ''} needs about {least} here."
         )
-    return _plan(request, costs, *fitting)
+    return replace(_plan(request, costs, *fitting), speed=speed)
 
 
 def _plan(request: CompareRequest, costs: Mapping[str, float], seeds: int, epochs: int) -> ComparePlan:
@@ -209,9 +212,13 @@ def fit_budget(
     Seeds beyond three are given up first, then epochs down to a tenth, then seeds down to one.
     """
     enough, fewest = min(ENOUGH_SEEDS, seeds), fewest_epochs(epochs)
-    candidates = [
-        *((count, epochs) for count in range(seeds, enough - 1, -1)),
-        *((enough, count) for count in range(epochs - 1, fewest - 1, -1)),
-        *((count, fewest) for count in range(enough - 1, 0, -1)),
-    ]
-    return next((candidate for candidate in candidates if seconds(*candidate) <= limit), None)
+    for count in range(seeds, enough - 1, -1):
+        if seconds(count, epochs) <= limit:
+            return count, epochs
+    if seconds(enough, fewest) <= limit:
+        counts = range(fewest, epochs)
+        return enough, counts[bisect_right(counts, limit, key=lambda count: seconds(enough, count)) - 1]
+    for count in range(enough - 1, 0, -1):
+        if seconds(count, fewest) <= limit:
+            return count, fewest
+    return None

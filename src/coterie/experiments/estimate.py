@@ -18,7 +18,7 @@ from .job import Job
 STEPS = 3
 FIRST_PART = 8
 """Images of the first steps that are measured."""
-LONGEST = 5.0
+LONGEST = 2.0
 """Seconds that the longest step takes which is measured."""
 
 

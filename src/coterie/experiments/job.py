@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from ..methods import Method, available
-from ..runs.reader import short
+from ..runs.reader import object_name, short
 
 Options = Mapping[str, Any]
 """Flags of `coterie train` without their dashes: {'model': 'resnet32', 'method.weight': 0.1, ...}."""
@@ -33,7 +33,7 @@ class Job:
         options = {**self.options, "teacher": self.needs.name if self.needs else None}
         digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:8]
         method = short(self.options["method"])
-        parts = [_safe(part) for part in (method, self.options["model"], self.options["data"])]
+        parts = [_safe(object_name(part)) for part in (method, self.options["model"], self.options["data"])]
         return "-".join([*parts, digest, f"s{self.seed}"])
 
     @property
