@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from coterie.experiments.finished import errors_of
 from coterie.experiments.launch_local import LocalLauncher
 from coterie.experiments.runner import run_jobs
 from coterie.metrics.seeds import Spread, paired
@@ -30,7 +31,7 @@ from coterie.paper.cells import ResultCell, table_cells
 from coterie.paper.document import write_block
 from coterie.paper.protocols import MINI, Options
 from coterie.paper.reproduce import Reproduction
-from coterie.paper.results import ResultRuns, errors_of
+from coterie.paper.results import ResultRuns
 
 Trial = Mapping[str, Mapping[str, Options]]
 """For each line of the trial's table, by its name: rows of Table 1, and what is other about them."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .data.mix import CutMix, MixUp
     from .data.multiview import MultiView
     from .errors import InputError
+    from .experiments.compare import Comparison, compare
     from .experiments.run import Run, load, train
     from .methods.base import Method
     from .methods.baseline import Baseline
@@ -39,6 +40,7 @@ __all__ = [
     "ONE",
     "PCL",
     "Baseline",
+    "Comparison",
     "Cosine",
     "CrossEntropy",
     "CutMix",
@@ -52,11 +54,13 @@ __all__ = [
     "PeerNet",
     "Run",
     "Steps",
+    "compare",
     "load",
     "train",
 ]
 
 _MODULES = {
+    "Comparison": "experiments.compare",
     "Cosine": "config.schedule",
     "CrossEntropy": "methods.losses",
     "CutMix": "data.mix",
@@ -69,6 +73,7 @@ _MODULES = {
     "PeerNet": "peers.net",
     "Run": "experiments.run",
     "Steps": "config.schedule",
+    "compare": "experiments.compare",
     "load": "experiments.run",
     "train": "experiments.run",
 }

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from coterie.experiments.finished import error_of
 from coterie.paper.cells import table_cells
-from coterie.paper.readings import error_of
 from coterie.paper.reproduce import Reproduction
 from coterie.paper.results import ResultRuns
 from tests.helpers.experiment import toy, write_run

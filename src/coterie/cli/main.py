@@ -9,6 +9,7 @@ from .. import __version__
 from ..errors import Failure, InputError, Stopped, printable, unknown
 from .calling import call, summary
 from .choosing import cuts, methods, models
+from .comparing import compare
 from .data import data
 from .flags import with_flags
 from .measuring import bench
@@ -19,6 +20,7 @@ from .training import demo, evaluate, train
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "train": train,
+    "compare": compare,
     "data": data,
     "evaluate": evaluate,
     "export": export,
@@ -63,7 +65,7 @@ def _run(arguments: list[str]) -> None:
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     command = COMMANDS[name]
-    if command in (train, data):
+    if command in (train, compare, data):
         command(rest)
     else:
         call(name, command, rest)

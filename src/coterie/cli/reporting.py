@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import Literal
 
-from ..errors import Failure, InputError
+from ..errors import InputError
 
 
 def reproduce(
@@ -48,6 +48,7 @@ def reproduce(
         format: a table for the terminal, Markdown or JSON.
         into: write the Markdown table to its place in this document instead.
     """
+    from ..experiments.runner import raise_failed
     from ..paper.dry_run import list_runs
     from ..paper.reproduce import Reproduction
 
@@ -65,9 +66,7 @@ def reproduce(
         return
     failed = {} if show else reproduction.train(jobs, launcher, processes, threads)
     reproduction.present(format, into)
-    if failed:
-        reasons = "; ".join(f"{name} failed: {reason}" for name, reason in failed.items())
-        raise Failure(f"{reasons}; the same command tries again.")
+    raise_failed(failed)
 
 
 def report(

@@ -26,10 +26,10 @@ PARTS = ("method", "data", "optimizer", "schedule", "mix")
 """Options that name a class with options of its own."""
 
 
-def parser() -> ArgumentParser:
+def parser(prog: str = "coterie train") -> ArgumentParser:
     """Build the parser of a recipe's options, from the signatures of all that it names."""
     description = (Recipe.__doc__ or "").split("\n")[0]
-    parser = ArgumentParser(prog="coterie train", exit_on_error=False, description=description)
+    parser = ArgumentParser(prog=prog, exit_on_error=False, description=description)
     parser.add_argument("--config", action="config", help="YAML file of options; flags after it override it.")
     parser.add_class_arguments(Recipe, None, skip=NOT_OPTIONS)
     defaults = Recipe()

@@ -151,7 +151,7 @@ class Recipe:
             raise InputError(f"`clip_norm` must be greater than 0, not {self.clip_norm}.")
         if self.sync_batch_norm and self.accumulate > 1:
             raise InputError("`sync_batch_norm` looks at the whole batch at once: leave out `accumulate`.")
-        self.checkpoint_seconds = _seconds(self.checkpoint_every)
+        self.checkpoint_seconds = read_duration("checkpoint_every", self.checkpoint_every)
         self.data.resolve_seed(self.seed)
 
     @property
@@ -258,8 +258,9 @@ def class_and_options(method: Callable[..., Method]) -> tuple[type[Method], dict
     return cls, {**own_defaults(cls), **options}
 
 
-def _seconds(duration: str) -> float:
+def read_duration(option: str, duration: str) -> float:
+    """Return the seconds of an option such as 30s, 10min or 1h."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h)", duration)
     if match is None:
-        raise InputError(f"`checkpoint_every` is a time such as 30s, 10min or 1h, not '{duration}'.")
+        raise InputError(f"`{option}` is a time such as 30s, 10min or 1h, not '{duration}'.")
     return float(match[1]) * {"s": 1, "min": 60, "h": 3600}[match[2]]

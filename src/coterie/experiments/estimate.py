@@ -16,6 +16,10 @@ from ..training.step import Step
 from .job import Job
 
 STEPS = 3
+FIRST_PART = 8
+"""Images of the first steps that are measured."""
+LONGEST = 2.0
+"""Seconds that the longest step takes which is measured."""
 
 
 @dataclass(frozen=True)
@@ -34,46 +38,61 @@ def plain_network(job: Job) -> Job:
     return Job({**options, "method": "Baseline", "epochs": 1, "ema": False}, seed=0)
 
 
-def measure_speed(recipe: Recipe, threads: int) -> Speed:
-    """Train and evaluate a little, with as many threads as a run will have."""
+def measure_speed(recipe: Recipe, threads: int, seconds: float = LONGEST) -> Speed:
+    """Train and evaluate a little, with as many threads as a run will have.
+
+    Where a step of a whole batch would take longer than so many seconds, one of a part of the batch is taken, and
+    its time is scaled.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        return _measure(recipe)
+        return _measure(recipe, seconds)
     finally:
         torch.set_num_threads(before)
 
 
-def _measure(recipe: Recipe) -> Speed:
+def _measure(recipe: Recipe, seconds: float) -> Speed:
     method, data, device = recipe.build(fresh=False), recipe.data, recipe.torch_device()
     channels_last(method.to(device), method.net.peers, data.shape)
     optimise = Step(method, recipe.build_optimizer(method), Precision(device, recipe.precision))
 
-    def step() -> None:
-        views, labels = data.views(np.arange(recipe.batch), method.views, recipe.seed, 0)
+    def step(images: int) -> float:
+        started = time.perf_counter()
+        views, labels = data.views(np.arange(images), method.views, recipe.seed, 0)
         terms = optimise([view.to(device) for view in views], labels.to(device), 0)
         terms["loss"].item()  # a GPU has finished
+        return time.perf_counter() - started
 
-    step()  # the first one also allocates
-    started = time.perf_counter()
-    for _ in range(STEPS):
-        step()
-    per_step = (time.perf_counter() - started) / STEPS
-    images, _ = next(iter(data.test_batches(1000)))
+    part = min(recipe.batch, FIRST_PART)
+    step(part)  # the first one also allocates
+    taken = step(part)
+    while part < recipe.batch and taken * 4 < seconds:
+        part = min(recipe.batch, 4 * part)
+        taken = step(part)
+    if taken * STEPS < seconds:
+        taken = sum(step(part) for _ in range(STEPS)) / STEPS
+    per_step = taken * recipe.batch / part
+    images, _ = next(iter(data.test_batches(part, slice(part))))
     started = time.perf_counter()
     with torch.no_grad():
         method.eval().net(images.to(device)).logits.sum().item()
     per_image = (time.perf_counter() - started) / len(images)
-    return Speed(per_step, per_image * data.test_size, recipe.steps_per_epoch)
+    return Speed(per_step, per_image * data.eval_size, recipe.steps_per_epoch)
 
 
 def estimate_seconds(job: Job, epochs: int, speed: Speed, teacher: Speed | None) -> float:
     """Estimate the last so many epochs of a job, its evaluations included."""
-    step = speed.step * job.step_cost(teacher.step / speed.step if teacher else 1.0)
+    step_cost = job.step_cost(teacher.step / speed.step if teacher else 1.0)
     ema = bool(job.options.get("ema"))
-    test = speed.test * job.method.evaluation_cost(job.peers, job.share, job.method_options, ema)
+    evaluation_cost = job.method.evaluation_cost(job.peers, job.share, job.method_options, ema)
+    return seconds_at_cost(job, epochs, speed, step_cost, evaluation_cost)
+
+
+def seconds_at_cost(job: Job, epochs: int, speed: Speed, step_cost: float, evaluation_cost: float) -> float:
+    """Estimate the last so many epochs of a job, by the cost of a step and of an evaluation in plain ones."""
     evaluations = sum(epoch >= job.epochs - epochs for epoch in job.evaluated)
-    return epochs * speed.steps * step + evaluations * test
+    return epochs * speed.steps * speed.step * step_cost + evaluations * speed.test * evaluation_cost
 
 
 def wall_clock(times: Sequence[float], slots: int) -> float:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from ..methods import Method, available
+from ..runs.reader import class_name, object_name
 
 Options = Mapping[str, Any]
 """Flags of `coterie train` without their dashes: {'model': 'resnet32', 'method.weight': 0.1, ...}."""
@@ -22,13 +24,17 @@ class Job:
     options: Options
     seed: int
     needs: Job | None = None
+    runtime: Options = field(default_factory=dict)
+    """Options that say how and where it is computed, not what: no part of its name, for they may change."""
 
     @cached_property
     def name(self) -> str:
         """The run's directory. Where the data lies is no part of it: that may change."""
         options = {**self.options, "teacher": self.needs.name if self.needs else None}
         digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:8]
-        return f"{self.options['method']}-{self.options['model']}-{self.options['data']}-{digest}-s{self.seed}"
+        method = class_name(self.options["method"])
+        parts = [_safe(object_name(part)) for part in (method, self.options["model"], self.options["data"])]
+        return "-".join([*parts, digest, f"s{self.seed}"])
 
     @property
     def epochs(self) -> int:
@@ -42,7 +48,8 @@ class Job:
 
     @property
     def peers(self) -> int:
-        return int(self.options.get("peers", 3))
+        peers = self.options.get("peers", 3)
+        return len(peers.split(",")) if isinstance(peers, str) else int(peers)
 
     @property
     def method(self) -> type[Method]:
@@ -61,7 +68,7 @@ class Job:
 
     def flags(self, data_root: str = "") -> list[str]:
         """The options as `coterie train` takes them; a class comes before its own options."""
-        options = {**self.options, "seed": self.seed}
+        options = {**self.options, **self.runtime, "seed": self.seed}
         if self.needs is not None:
             options["method.teacher"] = self.needs.name
         if data_root:
@@ -75,6 +82,11 @@ class Job:
     def step_cost(self, teacher_size: float = 1.0) -> float:
         """Return a step's cost in plain steps; `teacher_size` is a teacher's work in that of the network."""
         return self.method.step_cost(self.peers, self.share, self.method_options, teacher_size)
+
+
+def _safe(name: str) -> str:
+    """Return `timm_vit_tiny` for `timm:vit_tiny`: a part of a directory's name, of at most 60 characters."""
+    return re.sub(r"[^\w.-]+", "_", name).strip("_.")[-60:]
 
 
 def distinct(jobs: Iterable[Job]) -> list[Job]:

@@ -38,10 +38,18 @@ class LocalLauncher:
         root: where the data lies, as seen from `out`, by data set.
         processes: how many runs at once; by default one per GPU, without GPUs one per core.
         threads: CPU threads of each.
+        start_in: where the runs are started, and relative paths among their options begin; by default `out`.
     """
 
-    def __init__(self, out: Path, root: Mapping[str, str], processes: int | None, threads: int) -> None:
-        self.out, self.root, self.stopping = out, root, Event()
+    def __init__(
+        self,
+        out: Path,
+        root: Mapping[str, str],
+        processes: int | None,
+        threads: int,
+        start_in: Path | None = None,
+    ) -> None:
+        self.out, self.root, self.start_in, self.stopping = out, root, start_in, Event()
         environments = process_environments(threads, processes)
         self.slots = len(environments)
         self._free: queue.SimpleQueue[dict[str, str]] = queue.SimpleQueue()
@@ -55,9 +63,8 @@ class LocalLauncher:
     def _execute(self, job: Job, weights: bool) -> str | None:
         environment = self._free.get()
         try:
-            return execute_job(
-                self.out, job, weights, self.root[str(job.options["data"])], environment, self.stopping
-            )
+            root = self.root.get(str(job.options["data"]), "")
+            return execute_job(self.out, job, weights, root, environment, self.stopping, self.start_in)
         finally:
             self._free.put(environment)
 
@@ -87,6 +94,7 @@ def execute_job(
     root: str,
     environment: Mapping[str, str],
     stop: Event | None = None,
+    start_in: Path | None = None,
 ) -> str | None:
     """Train a job to its end, if it is not there yet; with `weights` its network must be there too.
 
@@ -103,7 +111,7 @@ def execute_job(
         if damage:
             _aside(out, job, damage)
         failure_file(out, job).unlink(missing_ok=True)
-        code = _train(out, job, root, environment, claim, stop)
+        code = _train(out, job, root, environment, claim, stop, start_in)
         if run_state(out, job).kind == "done":
             return None
         reason = f"killed by signal {-code}" if code < 0 else _last_line(out, job) or f"exit code {code}"
@@ -129,18 +137,32 @@ def _claimed(out: Path, job: Job, stop: Event) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _train(out: Path, job: Job, root: str, environment: Mapping[str, str], claim: int, stop: Event) -> int:
-    """Run the command in `out`, so that what it stores names no place outside; returns its exit code."""
-    command = [sys.executable, "-m", "coterie", "train", *job.flags(root), "--out", job.name]
+def _train(
+    out: Path,
+    job: Job,
+    root: str,
+    environment: Mapping[str, str],
+    claim: int,
+    stop: Event,
+    start_in: Path | None,
+) -> int:
+    """Run the command in `out`, so that what it stores names no place outside, or in `start_in`.
+
+    There, what a user's script can import, the run can as well. Returns the exit code.
+    """
+    directory = Path(job.name) if start_in is None else out.resolve() / job.name
+    command = [sys.executable, "-m", "coterie", "train", *job.flags(root), "--out", str(directory)]
     variables = {**os.environ, **environment}
-    if paths := variables.get("PYTHONPATH"):
-        variables["PYTHONPATH"] = os.pathsep.join(str(Path(p).resolve()) for p in paths.split(os.pathsep) if p)
+    paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
+    paths += [] if start_in is None else sys.path[:1]
+    if paths:
+        variables["PYTHONPATH"] = os.pathsep.join(str(Path(path).resolve()) for path in paths)
     with log_file(out, job).open("a") as log:
         log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} coterie {' '.join(command[3:])}\n")
         log.flush()
         process = subprocess.Popen(
             command,
-            cwd=out,
+            cwd=start_in or out,
             env=variables,
             stdin=subprocess.DEVNULL,
             stdout=log,

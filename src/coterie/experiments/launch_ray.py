@@ -25,9 +25,17 @@ class RayLauncher:
         root: where the data lies, as seen from `out`, by data set.
         processes: how many runs at once; by default as many as the cluster has room for.
         threads: CPUs that each run reserves and uses; with GPUs in the cluster, one GPU besides.
+        start_in: where the runs are started, on every node; by default `out`.
     """
 
-    def __init__(self, out: Path, root: Mapping[str, str], processes: int | None, threads: int) -> None:
+    def __init__(
+        self,
+        out: Path,
+        root: Mapping[str, str],
+        processes: int | None,
+        threads: int,
+        start_in: Path | None = None,
+    ) -> None:
         try:
             import ray
         except ImportError:
@@ -37,7 +45,7 @@ class RayLauncher:
                 ray.init(include_dashboard=False, log_to_driver=True)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise InputError(f"Ray cannot be reached ({reason(error)}): look at RAY_ADDRESS.") from None
-        self.out, self.root = out.resolve(), root
+        self.out, self.root, self.start_in = out.resolve(), root, start_in
         self.slots = processes or 10**6
         gpus = 1 if ray.cluster_resources().get("GPU") else 0
         variables = {"OMP_NUM_THREADS": str(threads)}
@@ -47,8 +55,8 @@ class RayLauncher:
         self._tasks: list[Any] = []
 
     def submit(self, job: Job, weights: bool) -> Future[str | None]:
-        root = self.root[str(job.options["data"])]
-        reference = self._task.remote(self.out, job, weights, root, self._variables)
+        root = self.root.get(str(job.options["data"]), "")
+        reference = self._task.remote(self.out, job, weights, root, self._variables, None, self.start_in)
         self._tasks.append(reference)
         future: Future[str | None] = reference.future()
         return future

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from safetensors import SafetensorError, safe_open
 
+from ..config.options import PARTS
 from ..runs.reader import Result, class_name, read_run
 from .job import Job
 
@@ -51,7 +52,7 @@ def _damage(job: Job, result: Result) -> str:
     if not config:
         return "its config.yaml cannot be read"
     for name, value in {"seed": job.seed, **job.options}.items():
-        if (stored := _stored(config, name)) != value:
+        if (stored := _stored(config, name)) != (class_name(value) if name in PARTS else value):
             return f"its config.yaml has {name} {stored}, not {value}"
     if result.trained > job.epochs:
         return f"its metrics.jsonl has {result.trained} epochs, not {job.epochs}"
@@ -73,7 +74,7 @@ def _stored(config: dict[str, Any], option: str) -> Any:
     value = config.get(head)
     if argument:
         return value.get("init_args", {}).get(argument) if isinstance(value, dict) else None
-    return class_name(value) if isinstance(value, dict) else value
+    return class_name(value) if option in PARTS else value
 
 
 def log_file(out: Path, job: Job) -> Path:

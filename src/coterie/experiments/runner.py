@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
+from ..errors import Failure
 from .job import Job
+from .launch_local import LocalLauncher
+from .launch_ray import RayLauncher
 from .run_state import failure_file, run_state
 
 
@@ -25,6 +28,10 @@ class Launcher(Protocol):
 
     def stop(self) -> None:
         """Ask all runs to save and stop."""
+
+
+LAUNCHERS: dict[str, Callable[..., Launcher]] = {"local": LocalLauncher, "ray": RayLauncher}
+"""By name; each takes (out, root, processes, threads, start_in)."""
 
 
 def run_jobs(jobs: Sequence[Job], out: Path, launcher: Launcher) -> dict[str, str]:
@@ -55,6 +62,13 @@ def run_jobs(jobs: Sequence[Job], out: Path, launcher: Launcher) -> dict[str, st
         launcher.stop()
         signal.signal(signal.SIGTERM, previous)
     return failed
+
+
+def raise_failed(failed: Mapping[str, str]) -> None:
+    """End the command if runs failed, and say why each did."""
+    if failed:
+        reasons = "; ".join(f"{name} failed: {reason}" for name, reason in failed.items())
+        raise Failure(f"{reasons}; the same command tries again.")
 
 
 def needed_teachers(jobs: Sequence[Job], out: Path) -> set[str]:

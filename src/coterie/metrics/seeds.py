@@ -87,6 +87,21 @@ def paired_differences(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -
     return list(Spread.of(ours[seed] - theirs[seed] for seed in ours if seed in theirs).values)
 
 
+def seeds_needed(differences: Sequence[float], most: int = 50) -> int | None:
+    """Return the fewest seeds whose interval leaves out zero, if mean and spread stay as in these differences.
+
+    The smallest n with t(n - 1, 0.975) s / sqrt(n) < |mean|; None where that is more than `most`, or for fewer
+    than two differences.
+    """
+    spread = Spread(tuple(differences))
+    if spread.std is None:
+        return None
+    for count in range(2, most + 1):
+        if float(stdtrit(count - 1, 0.975)) * spread.std / math.sqrt(count) < abs(spread.mean):
+            return count
+    return None
+
+
 def seeds_won(differences: Sequence[float]) -> int:
     """Count the differences below zero; a tie is not won."""
     return sum(difference < -TOLERANCE for difference in differences)

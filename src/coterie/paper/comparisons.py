@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from ..experiments.finished import cost_ratio
 from ..metrics.seeds import holm_adjusted, paired, paired_differences, seeds_won, sign_flip_p
-from ..runs.reader import Result, fastest_seconds
 from .cells import ResultCell
 from .protocols import Protocol
 from .readings import further_readings
-from .results import ComparisonResult, FinishedRuns, ResultLine, ResultRuns
+from .results import ComparisonResult, ResultLine, ResultRuns
 from .study import Study
 
 
@@ -41,21 +41,6 @@ def result_lines(
             )
         )
     return lines
-
-
-def cost_ratio(ours: FinishedRuns, theirs: FinishedRuns, teacher: Result | None) -> float | None:
-    """Return time spent training over the common seeds, as a ratio; each pupil's includes its teacher's."""
-    seeds = ours.keys() & theirs.keys()
-    if not seeds or (teacher is not None and not teacher.finished):
-        return None
-    own, reference = (_seconds([runs[seed] for seed in seeds]) for runs in (ours, theirs))
-    taught = _seconds([teacher] * len(seeds) if teacher is not None else [])
-    return (own + taught) / reference if own is not None and taught is not None and reference else None
-
-
-def _seconds(runs: Sequence[Result]) -> float | None:
-    times = [time for run in runs if (time := fastest_seconds(run)) is not None]
-    return sum(times) if len(times) == len(runs) else None
 
 
 def compare_primary(protocol: Study, everything: Sequence[ResultCell], runs: ResultRuns) -> list[ComparisonResult]:

@@ -10,22 +10,19 @@ from typing import Any
 import torch
 
 from .. import models
+from ..experiments.finished import error_of
 from ..experiments.job import Job
 from ..methods import available
 from ..metrics.seeds import Spread
 from ..peers.cost import parameters
 from ..peers.cuts import default_cut
 from ..peers.net import PeerNet
-from ..runs.reader import Record, Result, score
+from ..runs.reader import Record, Result
 from .cells import ResultCell
 from .numbers import PARAMETERS
 
 RecordValue = Callable[[Record], "float | None"]
 """A number of one record, None where it has none."""
-
-
-def error_of(record: Record, predictor: str | None) -> float | None:
-    return score(record, predictor or record["deployed"], "error")
 
 
 def deployed_error(cell: ResultCell) -> RecordValue:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -19,11 +18,10 @@ from ..config import options
 from ..config.parsing import parse
 from ..config.recipe import Recipe
 from ..errors import InputError, unknown
+from ..experiments.directory import check_directory, write_note
 from ..experiments.job import Job, distinct, shard
-from ..experiments.launch_local import LocalLauncher
-from ..experiments.launch_ray import RayLauncher
 from ..experiments.run_state import run_state
-from ..experiments.runner import Launcher, print_status, run_jobs
+from ..experiments.runner import LAUNCHERS, print_status, run_jobs
 from .cells import ResultCell, select_cells, table_cells
 from .comparisons import result_lines
 from .document import block_marker, with_block, write_block
@@ -36,10 +34,6 @@ from .study_tables import screening_tables, study_tables
 
 NOTE = "protocol.json"
 """Says of a directory of runs by which protocol they are."""
-LAUNCHERS: dict[str, Callable[[Path, Mapping[str, str], int | None, int], Launcher]] = {
-    "local": LocalLauncher,
-    "ray": RayLauncher,
-}
 
 
 class Reproduction:
@@ -90,35 +84,24 @@ class Reproduction:
         self._check_out()
 
     def _check_out(self) -> None:
-        if self.out.exists() and not self.out.is_dir():
-            raise InputError(f"{self.out} is a file: --out must name a directory.")
-        # Looked at first: another shard may be making this directory, and notes the protocol before all else.
-        used = self.out.is_dir() and any(not path.name.startswith(NOTE) for path in self.out.iterdir())
+        check_directory(self.out, NOTE)
         file = self.out / NOTE
-        if file.is_file():
-            try:
-                protocol = json.loads(file.read_text())["protocol"]
-            except (OSError, ValueError, KeyError, TypeError):
-                raise InputError(f'{file} is damaged: write {{"protocol": NAME}} into it again.') from None
-            if protocol != self.protocol.name:
-                raise InputError(
-                    f"{self.out} was made with the protocol {protocol}, not {self.protocol.name}: "
-                    "choose another --out."
-                )
-        elif used:
-            raise InputError(f"{self.out} is not empty and holds no results: choose another --out.")
+        if not file.is_file():
+            return
+        try:
+            protocol = json.loads(file.read_text())["protocol"]
+        except (OSError, ValueError, KeyError, TypeError):
+            raise InputError(f'{file} is damaged: write {{"protocol": NAME}} into it again.') from None
+        if protocol != self.protocol.name:
+            raise InputError(
+                f"{self.out} was made with the protocol {protocol}, not {self.protocol.name}: "
+                "choose another --out."
+            )
 
     def prepare(self) -> None:
         """Make the directory; its protocol is noted. Shards may do so at the same time."""
-        file = self.out / NOTE
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-            if not file.is_file():
-                part = file.with_name(f"{NOTE}.{uuid.uuid4().hex}.part")
-                part.write_text(json.dumps({"protocol": self.protocol.name}) + "\n")
-                part.replace(file)
-        except OSError as error:
-            raise InputError(f"{self.out} cannot be written ({error.strerror}): choose another --out.") from None
+        if not (self.out / NOTE).is_file():
+            write_note(self.out, NOTE, {"protocol": self.protocol.name})
 
     def jobs(self, part: str = "") -> list[Job]:
         """Return all jobs in the order of training, or those of a shard such as 2/5."""

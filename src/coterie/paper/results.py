@@ -8,18 +8,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from ..experiments.finished import FinishedRuns, error_of, errors_of
 from ..experiments.job import Job
 from ..experiments.run_state import RunState, run_state
 from ..metrics.seeds import Difference, Spread
 from ..runs.reader import Record, Result, score
 from .cells import ResultCell
-from .readings import RecordValue, error_of
+from .readings import RecordValue
 from .study import Comparison
 
 LEVEL = 0.05
 """A comparison whose Holm-adjusted p value is below this is a win for the row with the lower mean error."""
-FinishedRuns = dict[int, Result]
-"""The finished runs of a cell by seed."""
 
 
 class Origin(NamedTuple):
@@ -155,11 +154,6 @@ class ResultLine:
         if missing:
             notes.append(f"seed{'s' if len(missing) > 1 else ''} {', '.join(missing)} missing")
         return notes
-
-
-def errors_of(runs: FinishedRuns, predictor: str | None) -> dict[int, float]:
-    errors = {seed: error_of(run.last, predictor) for seed, run in runs.items()}
-    return {seed: error for seed, error in errors.items() if error is not None}
 
 
 def _note(job: Job, state: RunState) -> str:

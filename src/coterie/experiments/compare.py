@@ -1,0 +1,198 @@
+"""Methods compared on one network and data: runs are trained where missing, then a table, a verdict and a page."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from markupsafe import Markup, escape
+
+from ..config.options import OPTIONS, PARTS, with_options
+from ..errors import InputError, unknown
+from ..metrics.seeds import PAIRED
+from ..report.page import write_report
+from ..report.table import Cell, Table, difference, number, spread, text, to_html
+from ..runs.reader import object_name
+from ..training.loop import train_recipe
+from .compare_methods import MethodChoice, check_method_options, label_methods, method_options
+from .compare_plan import ComparePlan, CompareRequest, make_plan, measure_plain, note_plan, noted_plan
+from .finished import FinishedRuns, cost_ratio, errors_of
+from .job import Job
+from .launch_local import process_environments
+from .run import Run, train
+from .run_state import run_state
+from .runner import LAUNCHERS, raise_failed, run_jobs
+from .verdict import MethodResult, verdict
+
+COST = "Cost: training time, as if all of a run had gone as fast as its fastest stretch; the first row's is 1."
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison came to: a table, a verdict, and the finished runs of each method."""
+
+    out: Path
+    table: Table
+    verdict: str
+    """Two sentences: what is clear of chance, and what is not."""
+    runs: Mapping[str, Sequence[Run]]
+    """The finished runs of each method, in the order of their seeds; the reference comes first."""
+    winner: str | None
+    """The method that is clearly better than the reference; failing that, the one with the lowest error."""
+
+    def __repr__(self) -> str:
+        return f"Comparison('{self.out}': {', '.join(self.runs)}; {self.verdict.partition('. ')[0]})"
+
+    def _repr_html_(self) -> str:
+        return str(Markup("{}\n<p>{}</p>").format(to_html(self.table), escape(self.verdict)))
+
+
+def slots_of(request: CompareRequest, processes: int | None, threads: int) -> int:
+    """Return how many runs are trained at once; Python objects stay in this process."""
+    return 1 if request.has_objects else len(process_environments(threads, processes))
+
+
+def plan_comparison(request: CompareRequest, processes: int | None, threads: int) -> ComparePlan:
+    """Return the plan that the directory has of this request, or make one."""
+    plan = noted_plan(request)
+    return plan or make_plan(request, slots_of(request, processes, threads), threads, measure_plain)
+
+
+def train_missing(
+    request: CompareRequest,
+    plan: ComparePlan,
+    launcher: str = "local",
+    processes: int | None = None,
+    threads: int = 1,
+) -> dict[str, str]:
+    """Train what is missing, one seed of every method after the other; return the runs that failed, and why."""
+    by_method = plan.jobs(request)
+    jobs = [by_method[label][seed] for seed in range(plan.seeds) for label in by_method]
+    missing = [job for job in jobs if run_state(request.out, job).kind != "done"]
+    if not missing:
+        return {}
+    note_plan(request, plan)
+    if not request.has_objects:
+        launch = LAUNCHERS[launcher](request.out, {}, processes, threads, start_in=Path.cwd())
+        return run_jobs(jobs, request.out, launch)
+    for label, own in by_method.items():
+        for job in own:
+            if job in missing:
+                recipe = request.recipe(label, epochs=job.epochs, seed=job.seed)
+                train_recipe(recipe, request.out / job.name, f"{label}, seed {job.seed}")
+    return {}
+
+
+def read_comparison(request: CompareRequest, plan: ComparePlan) -> Comparison:
+    """Return the result of the finished runs, and write their page."""
+    jobs = plan.jobs(request)
+    finished = {label: _finished(request.out, own) for label, own in jobs.items()}
+    reference, *others = finished
+    errors = {label: errors_of(runs) for label, runs in finished.items()}
+    costs = {label: cost_ratio(finished[label], finished[reference], None) for label in finished}
+    results = [MethodResult(label, errors[label], errors[reference], costs[label]) for label in others]
+    own = MethodResult(reference, errors[reference], {}, costs[reference])
+    directories = [run.path for runs in finished.values() for run in runs.values()]
+    if directories:
+        write_report(directories, request.out / "report.html")
+    lasts = [run.last for runs in finished.values() for run in runs.values()]
+    images = "held-out images" if lasts and lasts[0].get("split") == "val" else "test images"
+    objects = {label: recipe.objects for label, recipe in request.recipes.items()}
+    return Comparison(
+        request.out,
+        _table(request, plan, [own, *results], images),
+        verdict(reference, results, images),
+        {label: [Run(run.path, **objects[label]) for run in runs.values()] for label, runs in finished.items()},
+        _winner([own, *results]),
+    )
+
+
+def _finished(out: Path, jobs: Sequence[Job]) -> FinishedRuns:
+    states = {job.seed: run_state(out, job) for job in jobs}
+    return {seed: state.result for seed, state in states.items() if state.kind == "done"}
+
+
+def _winner(results: Sequence[MethodResult]) -> str | None:
+    """Return the lowest error of those that are clearly better than the reference; failing these, of all."""
+    scored = [result for result in results if result.error.count]
+    better = [result for result in scored if result.clear and result.mean < 0]
+    best = min(better or scored, key=lambda result: result.error.mean, default=None)
+    return best.label if best else None
+
+
+def _table(request: CompareRequest, plan: ComparePlan, results: Sequence[MethodResult], images: str) -> Table:
+    reference = results[0].label
+    rows = [
+        [
+            text(result.label),
+            spread(result.error),
+            number(result.error.count),
+            difference(result.difference),
+            Cell(f"{result.won}/{len(result.differences)}", result.won) if result.differences else Cell("–"),
+            number(result.cost, "{:.1f}"),
+            number(plan.epochs[result.label]),
+        ]
+        for result in results
+    ]
+    recipe = request.recipes[reference]
+    network = object_name(recipe.config["model"])
+    title = f"{network} on {recipe.data.title}: error on the {images} after the last epoch"
+    columns = ["method", "error %", "n", f"vs. {reference}", "won", "cost", "epochs"]
+    equal = (
+        " Epochs are such that all have the computation of the dearest method, in whole epochs."
+        if request.equal_cost
+        else ""
+    )
+    return Table(title, columns, rows, f"{PAIRED} Won: with how many seeds it errs less. {COST}{equal}")
+
+
+def compare(
+    *,
+    out: str | Path,
+    methods: Sequence[MethodChoice] = ("Baseline", "PCL"),
+    seeds: int = 3,
+    equal_cost: bool = False,
+    budget: str | None = None,
+    launcher: Literal["local", "ray"] = "local",
+    processes: int | None = None,
+    threads: int = 1,
+    **options: Any,
+) -> Comparison:
+    """Compare methods on your network and data, as `coterie compare` does; the same call again continues.
+
+    Runs are processes of their own, several at once. Where an option is a Python object that no file can name,
+    they are trained one after another in this process.
+
+    Args:
+        out: the directory of runs.
+        methods: names, classes or partials of these; the others are compared with Baseline, or else the first.
+        seeds: how many runs of each method.
+        equal_cost: give cheaper methods more epochs, as many as cost the same.
+        budget: a time such as "2h" that all runs should fit into, with fewer seeds or epochs where need be.
+        launcher: processes on this machine, or a Ray cluster.
+        processes: how many runs at once; by default one per GPU, without GPUs one per core.
+        threads: CPU threads of each run.
+        options: those of `coterie.train`; of `method_options`, each method takes those that it has.
+    """
+    defaults = {name: parameter.default for name, parameter in inspect.signature(train).parameters.items()}
+    own = dict(options.pop("method_options", None) or {})
+    names = [*(name for name in OPTIONS if name not in ("method", "seed")), *(f"{part}_options" for part in PARTS)]
+    for name in options:
+        if name not in names:
+            raise unknown("option", name, names)
+    for part in PARTS:
+        if part != "method" and (further := options.pop(f"{part}_options", None)):
+            options[part] = with_options(part, options.get(part, defaults[part]), further)
+    if threads < 1 or (processes is not None and processes < 1):
+        raise InputError("`processes` and `threads` must be at least 1.")
+    labelled = label_methods(methods)
+    check_method_options(own, labelled.values())
+    chosen = {label: method_options(method, options, own) for label, method in labelled.items()}
+    request = CompareRequest(Path(out), chosen, seeds, equal_cost, budget)
+    plan = plan_comparison(request, processes, threads)
+    failed = train_missing(request, plan, launcher, processes, threads)
+    raise_failed(failed)
+    return read_comparison(request, plan)
