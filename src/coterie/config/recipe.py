@@ -165,6 +165,10 @@ class Recipe:
         """
         if not hasattr(self.data, "labels"):  # it may have been loaded for another run
             self.data.load()
+        if len(self.data.classes) < 2:
+            raise InputError(
+                f"{self.data.title} has one class alone, '{self.data.classes[0]}': it needs two to tell apart."
+            )
         if self.batch > self.data.train_size:
             raise InputError(
                 f"A batch of {self.batch} is larger than the {self.data.train_size} training images: "

@@ -75,7 +75,5 @@ def _count(views: Any, peers: int) -> int:
     if not isinstance(cls, type):
         count = getattr(views, "views", None)  # a method itself
     if not isinstance(count, int):
-        raise InputError(
-            f"`views` is a number, or a method or its class or name, such as 'PCL', not {views!r}."
-        )
+        raise InputError(f"`views` is a number, or a method or its class or name, such as 'PCL', not {views!r}.")
     return count
