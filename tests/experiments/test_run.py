@@ -178,7 +178,8 @@ def stop_after(records):
 if len(sys.argv) > 1:
     threading.Thread(target=stop_after, args=(2,), daemon=True).start()
 run = coterie.train(model=lambda: TinyNet(10, channels=1), method="PCL", cut="stage3", data="digits",
-                    data_options={"limit": 5}, epochs=30, batch=10, checkpoint_every="0s", out="run")
+                    data_options={"limit": 5}, epochs=30, batch=10, ema_horizon=0.05, checkpoint_every="0s",
+                    out="run")
 print(repr(run))
 """
 

@@ -48,6 +48,7 @@ class folder(PictureFiles):
             raise InputError(
                 f"{self.root} needs train/ and val/ (or test/), or nothing but a folder of images per class."
             )
+        self.check_held_out(folders, self.root)  # before every file is looked at
         indices: dict[SplitName, FolderIndex] = {"train": index_folder(folders.get("train", self.root))}
         self.classes = indices["train"].classes
         counts = np.bincount(indices["train"].labels, minlength=len(self.classes))

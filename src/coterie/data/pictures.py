@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -58,10 +58,7 @@ class Pictures(Streamed):
         neither, a fifth of each class is held out for test.
         """
         train = splits["train"]
-        if len(splits) == 3 and (self.subset.val_fraction or self.subset.val_limit):
-            option = "val_fraction" if self.subset.val_fraction else "val_limit"
-            slash = "/" if source.is_dir() else ""
-            raise InputError(f"{source} has both val{slash} and test{slash}: leave `{option}` away.")
+        self.check_held_out(splits, source)
         if len(splits) == 1:
             train, test = divide(labels, train, self.classes)
             if not len(test):
@@ -75,6 +72,13 @@ class Pictures(Streamed):
         val = splits["val"] if len(splits) == 3 else None
         self._stored = {"train": train, "val": train if val is None else val, "test": test}
         self.set_splits(labels[train], labels[test], None if val is None else labels[val])
+
+    def check_held_out(self, splits: Collection[SplitName], source: Path) -> None:
+        """Refuse to hold images out of the training images where there is a `val` beside `test`."""
+        if len(splits) == 3 and (self.subset.val_fraction or self.subset.val_limit):
+            option = "val_fraction" if self.subset.val_fraction else "val_limit"
+            slash = "/" if source.is_dir() else ""
+            raise InputError(f"{source} has both val{slash} and test{slash}: leave `{option}` away.")
 
     def stored(self, split: SplitName, image: int) -> int:
         """Return where an image of a split stands among all images."""

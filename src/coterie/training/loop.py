@@ -19,6 +19,7 @@ from ..peers.layout import channels_last
 from ..runs.directory import RunDirectory
 from ..runs.evaluate_run import write_evaluation
 from ..signals import Signals
+from .cautions import warn_before_training, warn_of_chance
 from .distributed import join, synchronise_batch_norm
 from .memory import keep_freed_memory
 from .meters import LossMeter, advice, memory
@@ -57,6 +58,7 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
         if saved is not None:
             state.restore(saved, world)
         world.on_rank_zero(run.begin)  # all that could be refused has been
+        world.on_rank_zero(partial(warn_before_training, recipe, method, world.size))
         forward = world.parallel(method, data)
         step = Step(method, optimizer, precision, forward)
 
@@ -123,5 +125,6 @@ def train(recipe: Recipe, out: Path, title: str = "training") -> Method:
                     reporter.epoch(record)
                 save(due=run.checkpoints.due(epoch_ended=True) or state.epoch == recipe.epochs)
         world.on_rank_zero(partial(run.finish, method))
+        world.on_rank_zero(lambda: warn_of_chance(data, run.metrics()[-1]))
         world.on_rank_zero(partial(write_evaluation, out, recipe, method, recipe.epochs))
     return method
