@@ -67,8 +67,8 @@ class Recipe:
             method's own `beta` overrides it.
         ema: keep and report averaged weights for any method.
         model_options: further options of the network.
-        init: a safetensors file of weights that every peer starts from (fine-tuning); layers for other classes
-            start anew.
+        init: a safetensors file or state dict (.pth, .pt) of weights that every peer starts from (fine-tuning);
+            layers for other classes start anew.
         branch_noise: start all peers from the same weights, with noise added to the branches of all but the
             first, in standard deviations of each weight tensor.
         checkpoint_activations: recompute the trunk in the backward pass, for less memory.

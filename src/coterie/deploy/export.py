@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from ..runs.description import describe_predictor
 from ..runs.directory import RunDirectory
 from ..runs.rebuild import NO_OBJECTS, restored
 from .card import write_card
-from .formats import EnsembleWithPeers, ExportFormat, exporter_errors, make_writer, require_onnx
+from .exported import open_state_dict
+from .formats import EnsembleWithPeers, ExportFormat, choose_format, exporter_errors, make_writer, require_onnx
 from .quantize import write_int8
+from .timm_folder import WEIGHTS_FILE, write_timm_folder
 from .verify import resize_images, write_verified
 
 VERIFIED_BATCHES = 4
@@ -40,7 +43,7 @@ class ExportResult:
 
 def export_run(
     directory: Path,
-    format: ExportFormat = "safetensors",
+    format: ExportFormat | None = None,
     predictor: str | None = None,
     output: Path | None = None,
     int8: bool = False,
@@ -52,9 +55,9 @@ def export_run(
 
     Args:
         directory: of the run.
-        format: safetensors, onnx or pt2.
+        format: safetensors, onnx, pt2, pth or timm; by default what the ending of `output` means.
         predictor: mean1, peer2, ensemble, ...; by default the one to deploy.
-        output: the file to write; by default DIRECTORY/PREDICTOR.FORMAT.
+        output: the file to write, for timm the folder; by default DIRECTORY/PREDICTOR.FORMAT.
         int8: quantise weights and activations of an ONNX file.
         calibrate: fit a temperature on the run's held-out images and store it.
         size: side of the images, for networks that take others than those they were trained on.
@@ -62,6 +65,7 @@ def export_run(
     """
     if calibrate and size is not None:
         raise InputError("A temperature is fit on images of the run's own size: leave out `calibrate` or `size`.")
+    format = choose_format(output, format)
     if int8 and format != "onnx":
         raise InputError("`quantize` is for ONNX: choose onnx as `format`.")
     if format == "onnx":
@@ -73,6 +77,8 @@ def export_run(
     if name not in predictors:
         raise unknown("predictor", name, predictors)
     module = predictors[name]
+    if isinstance(module, Ensemble) and format in ("pth", "timm"):
+        raise InputError(f"`format` {format} holds a single network: export {name} as safetensors, onnx or pt2.")
     network = EnsembleWithPeers(module).eval() if isinstance(module, Ensemble) else standalone(module)
     metadata = _describe_export(directory, recipe, method, name, epochs, size)
     if calibrate:
@@ -80,19 +86,24 @@ def export_run(
         metadata.temperature = fit["temperature"]
         metadata.scores["calibrated"] = fit
     file = output or directory / f"{name}{'-int8' if int8 else ''}.{format}"
-    if file.is_dir() or not file.parent.is_dir():
-        raise InputError(f"{file} cannot be written: name a file in a directory that exists.")
+    if (file.exists() and file.is_dir() != (format == "timm")) or not file.parent.is_dir():
+        kind = "folder" if format == "timm" else "file"
+        raise InputError(f"{file} cannot be written: name a {kind} in a directory that exists.")
     batches = islice(recipe.data.test_batches(64), VERIFIED_BATCHES)
     images = [resize_images(batch, metadata) for batch, _ in batches]
+    if format == "timm":
+        card = write_timm_folder(network, file, metadata, images)
+        return ExportResult(file / WEIGHTS_FILE, card, metadata)
     with exporter_errors(metadata):
         writer = make_writer(network, images[0][:1].repeat(2, 1, 1, 1), format)  # of one alone, the batch is fixed
     with atomic_path(file) as part:
         if int8:
             write_int8(writer, network, part, recipe, metadata, images)
         else:
-            write_verified(writer, network, part, metadata, images)
+            opener = partial(open_state_dict, metadata=metadata, network=network) if format == "pth" else None
+            write_verified(writer, network, part, metadata, images, opener)
     card = file.with_name(file.name + ".md")
-    write(card, write_card(metadata, file.name))
+    write(card, write_card(metadata, file.name, format))
     return ExportResult(file, card, metadata)
 
 

@@ -1,7 +1,8 @@
-"""Open a file of a network, in any of the three formats, to run it."""
+"""Open a file of a network, in any of the formats, to run it."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,11 @@ def open_exported(file: Path, model: str | None = None, trust: bool = False) -> 
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}.") from None
     if start[:4] == b"PK\x03\x04":
+        if file.suffix.lower() in (".pth", ".pt"):
+            raise InputError(
+                f"{file} holds weights alone, without classes and preparation: export the network as safetensors, "
+                "onnx or pt2."
+            )
         if not trust:
             raise InputError(
                 f"{file} is a .pt2 program, and loading one can run code of whoever wrote it: add `trust` if you "
@@ -70,6 +76,16 @@ def _open_weights(file: Path, model: str | None) -> ExportedNetwork:
     check_weights(file, weights, file_weights(network), name)
     network.load_state_dict(weights, strict=False)  # modules that peers share have several names
     return ExportedNetwork(metadata, torch_runner(network.eval()), f"torch {torch.__version__}")
+
+
+def open_state_dict(file: Path, metadata: Metadata, network: nn.Module) -> ExportedNetwork:
+    """Open a plain state dict by the class of the network that was exported: its file holds weights alone."""
+    empty = copy.deepcopy(network)
+    with torch.no_grad():
+        for parameter in empty.parameters():
+            parameter.fill_(float("nan"))
+    empty.load_state_dict(torch.load(file, map_location="cpu", weights_only=True), strict=True)
+    return ExportedNetwork(metadata, torch_runner(empty.eval()), f"torch {torch.__version__}")
 
 
 def _build_network(file: Path, metadata: Metadata, name: str) -> nn.Module:

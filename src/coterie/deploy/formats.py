@@ -1,4 +1,4 @@
-"""The three formats of an export: a network and its metadata become a file."""
+"""The formats of an export: which one a file's name means, and how a network and its metadata become a file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,35 @@ from ..errors import InputError, reason
 from ..methods.base import Ensemble
 from ..models.metadata import METADATA_KEY, Metadata, encode_weights
 
-ExportFormat = Literal["safetensors", "onnx", "pt2"]
+ExportFormat = Literal["safetensors", "onnx", "pt2", "pth", "timm"]
 Writer = Callable[[Path, Metadata], None]
+
+ENDINGS: dict[str, ExportFormat] = {
+    ".safetensors": "safetensors",
+    ".onnx": "onnx",
+    ".pt2": "pt2",
+    ".pth": "pth",
+    ".pt": "pth",
+}
+"""The format that the ending of a file means; `timm` is a folder."""
 
 LARGEST_ONNX = 1536 * 2**20
 """Bytes of weights beyond which torch writes them into a second file."""
+
+
+def choose_format(file: Path | None, format: ExportFormat | None) -> ExportFormat:
+    """Return the format of an export by the ending of its file; refuse a `format` that contradicts it.
+
+    Without an ending it is safetensors.
+    """
+    if file is None or not file.suffix:
+        return format or "safetensors"
+    meant = ENDINGS.get(file.suffix.lower())
+    if format is None and meant is None:
+        raise InputError(f"{file} has none of the endings {', '.join(ENDINGS)}: give `format`.")
+    if format is not None and meant not in (None, format):
+        raise InputError(f"{file} has the ending of {meant}, but `format` is {format}: change one of them.")
+    return format or meant or "safetensors"
 
 
 class EnsembleWithPeers(nn.Module):
@@ -43,6 +67,8 @@ def make_writer(network: nn.Module, example: Tensor, kind: ExportFormat) -> Writ
     """Return a function that writes the network in this format with some metadata; the network is traced once."""
     if kind == "safetensors":
         return lambda file, metadata: _write_weights(network, file, metadata)
+    if kind == "pth":
+        return lambda file, metadata: _write_state_dict(network, file)
     batch = ({0: torch.export.Dim("batch")},)  # its size is free
     with quiet_exporters(), torch.no_grad():
         if kind == "pt2":
@@ -70,6 +96,14 @@ def make_writer(network: nn.Module, example: Tensor, kind: ExportFormat) -> Writ
 
 def _write_weights(network: nn.Module, file: Path, metadata: Metadata) -> None:
     file.write_bytes(encode_weights(file_weights(network), metadata))
+
+
+def _write_state_dict(network: nn.Module, file: Path) -> None:
+    """Write the weights alone: a plain state dict has no place for metadata."""
+    weights = {name: weight.detach().cpu().contiguous().clone() for name, weight in network.state_dict().items()}
+    buffer = io.BytesIO()
+    torch.save(weights, buffer)
+    file.write_bytes(buffer.getvalue())
 
 
 def file_weights(network: nn.Module) -> dict[str, Tensor]:

@@ -110,19 +110,14 @@ class Run:
         """Write a network as a file to ship, verified in the runtime that loads it; return the file.
 
         Args:
-            file: the file to write; its ending says the format: .safetensors, .onnx or .pt2.
-            format: the format, where the ending does not say it.
+            file: the file to write; its ending says the format: .safetensors, .onnx, .pt2, .pth or .pt.
+            format: the format, where the ending does not say it; `timm` writes a folder.
             predictor: mean1, peer2, ensemble, ...; by default the one to deploy.
             quantize: 8-bit weights and activations, for ONNX.
             calibrate: store a temperature that is fitted on the run's held-out images.
             size: side of the images, for networks that take others than those they were trained on.
         """
-        file = Path(file)
-        endings: dict[str, ExportFormat] = {".safetensors": "safetensors", ".onnx": "onnx", ".pt2": "pt2"}
-        form = format or endings.get(file.suffix)
-        if form is None:
-            raise InputError(f"{file} has none of the endings {', '.join(endings)}: give `format`.")
-        options = (form, predictor, file, quantize is not None, calibrate, size)
+        options = (format, predictor, Path(file), quantize is not None, calibrate, size)
         return export_run(self.path, *options, objects=self._objects).file
 
     def report(self, file: str | Path = "report.html") -> Path:
