@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from unittest.mock import create_autospec
@@ -76,6 +77,33 @@ def test_a_plain_state_dict(name: str, pcl_run: Path, tmp_path: Path) -> None:
     assert "holds weights alone" in refused("predict", tmp_path / name, tmp_path / name)
     with pytest.raises(InputError, match="`format` pth holds a single network: export ensemble as safetensors"):
         export_run(pcl_run, "pth", "ensemble", tmp_path / "e.pth")
+
+
+@pytest.mark.parametrize("name", ["mean1", "ensemble"])
+def test_a_program_for_executorch(name: str, pcl_run: Path, tmp_path: Path) -> None:
+    from executorch.runtime import Runtime
+
+    file = tmp_path / "student.pte"
+    done = export_run(pcl_run, predictor=name, output=file)
+    assert done.metadata.verified["runtime"].startswith("executorch")
+    assert done.metadata.verified["label_agreement"] == 1.0 and done.metadata.verified["max_difference"] < 1e-3
+    recipe, method, _ = restored(pcl_run)
+    images, _ = next(recipe.data.test_batches(1))
+    outputs = Runtime.get().load_program(file).load_method("forward").execute([images])
+    with torch.no_grad():
+        torch.testing.assert_close(outputs[0], method.eval().logits(images)[name], atol=1e-4, rtol=1e-4)
+    assert len(outputs) == (2 if name == "ensemble" else 1)
+    assert str(Path.cwd()).encode() not in file.read_bytes()
+    assert "is a program for ExecuTorch" in refused("predict", file, file)
+    assert "has the ending of executorch" in refused("export", pcl_run, "--format", "onnx", "-o", file)
+
+
+def test_without_executorch_the_remedy_is_named(
+    pcl_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n, *a: None if n == "executorch" else find(n, *a))
+    assert "pip install executorch" in refused("export", pcl_run, "-o", tmp_path / "a.pte")
 
 
 def test_a_folder_that_timm_loads(timm_run: Path, tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def test_bad_input_is_one_sentence_of_python(run: coterie.Run, tmp_path: Path) -
     with pytest.raises(coterie.InputError, match="There is no option 'modle'; did you mean 'model'"):
         coterie.load(run.path, modle=3)
     with pytest.raises(
-        coterie.InputError, match="of the endings .safetensors, .onnx, .pt2, .pth, .pt: give `format`"
+        coterie.InputError, match="of the endings .safetensors, .onnx, .pt2, .pth, .pt, .pte: give `format`"
     ):
         run.export(tmp_path / "student.tflite")
     unfinished = tmp_path / "unfinished"

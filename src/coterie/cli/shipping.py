@@ -11,7 +11,7 @@ from .calling import print_json
 
 def export(
     run: str,
-    format: Literal["safetensors", "onnx", "pt2", "pth", "timm"] | None = None,
+    format: Literal["safetensors", "onnx", "pt2", "pth", "timm", "executorch"] | None = None,
     predictor: str | None = None,
     output: str | None = None,
     quantize: Literal["int8"] | None = None,
@@ -23,8 +23,9 @@ def export(
 
     Args:
         run: the run directory.
-        format: weights for your own class (safetensors, pth), a program for ONNX Runtime or torch (onnx, pt2), or
-            a folder that timm loads; by default what the ending of the output means, else safetensors.
+        format: weights for your own class (safetensors, pth), a program for ONNX Runtime, torch or phones (onnx,
+            pt2, executorch), or a folder that timm loads; by default what the ending of the output means, else
+            safetensors.
         predictor: mean1, peer2, ensemble, ...; by default the one to deploy.
         output: the file to write (-o), for timm the folder; by default RUN/PREDICTOR.FORMAT.
         quantize: 8-bit weights and activations, for ONNX; the loss of accuracy is measured.

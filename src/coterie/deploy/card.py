@@ -128,6 +128,8 @@ def _usage(file: str, format: str | None) -> str:
     predict = f"```\ncoterie predict {file} IMAGE|FOLDER|-{' --trust' if format == 'pt2' else ''}\n```"
     if format == "pth":
         return f'```python\nnetwork.load_state_dict(torch.load("{file}", weights_only=True))\n```'
+    if format == "executorch":
+        return f'```python\nRuntime.get().load_program("{file}").load_method("forward").execute([image])\n```'
     if format == "timm":
         create = 'network = timm.create_model("local-dir:FOLDER", pretrained=True).eval()  # or "hf-hub:REPO"'
         return f"```python\n{create}\n```\n\n{predict}"

@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor, nn
+
 from ..config.recipe import Recipe
 from ..errors import InputError, unknown, warn
 from ..files import atomic_path, write
@@ -22,7 +24,7 @@ from ..runs.description import describe_predictor
 from ..runs.directory import RunDirectory
 from ..runs.rebuild import NO_OBJECTS, restored
 from .card import write_card
-from .exported import open_state_dict
+from .exported import open_executorch, open_state_dict
 from .formats import EnsembleWithPeers, ExportFormat, choose_format, exporter_errors, make_writer, require_onnx
 from .quantize import write_int8
 from .timm_folder import WEIGHTS_FILE, write_timm_folder
@@ -55,7 +57,7 @@ def export_run(
 
     Args:
         directory: of the run.
-        format: safetensors, onnx, pt2, pth or timm; by default what the ending of `output` means.
+        format: safetensors, onnx, pt2, pth, timm or executorch; by default what the ending of `output` means.
         predictor: mean1, peer2, ensemble, ...; by default the one to deploy.
         output: the file to write, for timm the folder; by default DIRECTORY/PREDICTOR.FORMAT.
         int8: quantise weights and activations of an ONNX file.
@@ -85,7 +87,7 @@ def export_run(
         fit = calibrations(method, recipe.data, "cpu")[name]
         metadata.temperature = fit["temperature"]
         metadata.scores["calibrated"] = fit
-    file = output or directory / f"{name}{'-int8' if int8 else ''}.{format}"
+    file = output or directory / f"{name}{'-int8' if int8 else ''}.{'pte' if format == 'executorch' else format}"
     if (file.exists() and file.is_dir() != (format == "timm")) or not file.parent.is_dir():
         kind = "folder" if format == "timm" else "file"
         raise InputError(f"{file} cannot be written: name a {kind} in a directory that exists.")
@@ -94,17 +96,32 @@ def export_run(
     if format == "timm":
         card = write_timm_folder(network, file, metadata, images)
         return ExportResult(file / WEIGHTS_FILE, card, metadata)
-    with exporter_errors(metadata):
-        writer = make_writer(network, images[0][:1].repeat(2, 1, 1, 1), format)  # of one alone, the batch is fixed
     with atomic_path(file) as part:
-        if int8:
-            write_int8(writer, network, part, recipe, metadata, images)
-        else:
-            opener = partial(open_state_dict, metadata=metadata, network=network) if format == "pth" else None
-            write_verified(writer, network, part, metadata, images, opener)
+        _write_file(network, part, format, recipe if int8 else None, metadata, images)
     card = file.with_name(file.name + ".md")
     write(card, write_card(metadata, file.name, format))
     return ExportResult(file, card, metadata)
+
+
+def _write_file(
+    network: nn.Module,
+    file: Path,
+    format: ExportFormat,
+    int8: Recipe | None,
+    metadata: Metadata,
+    images: list[Tensor],
+) -> None:
+    """Write a network as one verified file; `int8` is the recipe whose images a quantised one is fit to."""
+    with exporter_errors(metadata):
+        writer = make_writer(network, images[0][:1].repeat(2, 1, 1, 1), format)  # of one alone, the batch is fixed
+    if int8 is not None:
+        write_int8(writer, network, file, int8, metadata, images)
+        return
+    openers = {
+        "pth": partial(open_state_dict, metadata=metadata, network=network),
+        "executorch": partial(open_executorch, metadata=metadata),
+    }
+    write_verified(writer, network, file, metadata, images, openers.get(format))
 
 
 def _describe_export(

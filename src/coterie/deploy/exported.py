@@ -59,6 +59,11 @@ def open_exported(file: Path, model: str | None = None, trust: bool = False) -> 
                 "trust them; ONNX and safetensors files need no trust."
             )
         return _open_program(file)
+    if start[4:6] == b"ET":
+        raise InputError(
+            f"{file} is a program for ExecuTorch, without classes and preparation: export the network as "
+            "safetensors, onnx or pt2."
+        )
     if start[8:] == b"{":
         return _open_weights(file, model)
     if start[:1] == b"\x80":
@@ -86,6 +91,25 @@ def open_state_dict(file: Path, metadata: Metadata, network: nn.Module) -> Expor
             parameter.fill_(float("nan"))
     empty.load_state_dict(torch.load(file, map_location="cpu", weights_only=True), strict=True)
     return ExportedNetwork(metadata, torch_runner(empty.eval()), f"torch {torch.__version__}")
+
+
+def open_executorch(file: Path, metadata: Metadata) -> ExportedNetwork:
+    """Open an ExecuTorch program, which takes one image at a time."""
+    from importlib.metadata import version
+
+    with quiet_exporters():
+        from executorch.runtime import Runtime
+
+    program = Runtime.get().load_program(file)
+    method = program.load_method("forward")
+
+    def run(images: Tensor) -> Outputs:
+        # The next call writes into the same memory.
+        each = [[out.clone() for out in method.execute([image[None].contiguous()])] for image in images]
+        logits, *peers = (torch.cat(outputs) for outputs in zip(*each, strict=True))
+        return logits, peers[0] if peers else None
+
+    return ExportedNetwork(metadata, run, f"executorch {version('executorch')}")
 
 
 def _build_network(file: Path, metadata: Metadata, name: str) -> nn.Module:

@@ -18,7 +18,7 @@ from ..errors import InputError, reason
 from ..methods.base import Ensemble
 from ..models.metadata import METADATA_KEY, Metadata, encode_weights
 
-ExportFormat = Literal["safetensors", "onnx", "pt2", "pth", "timm"]
+ExportFormat = Literal["safetensors", "onnx", "pt2", "pth", "timm", "executorch"]
 Writer = Callable[[Path, Metadata], None]
 
 ENDINGS: dict[str, ExportFormat] = {
@@ -27,6 +27,7 @@ ENDINGS: dict[str, ExportFormat] = {
     ".pt2": "pt2",
     ".pth": "pth",
     ".pt": "pth",
+    ".pte": "executorch",
 }
 """The format that the ending of a file means; `timm` is a folder."""
 
@@ -69,14 +70,13 @@ def make_writer(network: nn.Module, example: Tensor, kind: ExportFormat) -> Writ
         return lambda file, metadata: _write_weights(network, file, metadata)
     if kind == "pth":
         return lambda file, metadata: _write_state_dict(network, file)
+    if kind == "executorch":
+        return _executorch_writer(network, example[:1])
     batch = ({0: torch.export.Dim("batch")},)  # its size is free
     with quiet_exporters(), torch.no_grad():
         if kind == "pt2":
             program = torch.export.export(network, (example,), dynamic_shapes=batch, strict=False)
-            for node in program.graph.nodes:  # they hold paths of the machine that exported
-                for key in ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn"):
-                    node.meta.pop(key, None)
-            program.example_inputs = None
+            _forget_source(program)
             return lambda file, metadata: _write_program(program, file, metadata)
         require_onnx("onnx", "onnxscript")
         onnx = torch.onnx.export(
@@ -92,6 +92,32 @@ def make_writer(network: nn.Module, example: Tensor, kind: ExportFormat) -> Writ
     for node in onnx.model.graph:
         node.metadata_props.clear()  # as above
     return lambda file, metadata: _write_onnx(onnx, file, metadata)
+
+
+def _forget_source(program: torch.export.ExportedProgram) -> None:
+    """Remove what a program holds of the code that was traced: paths of the machine that exported."""
+    for node in program.graph.nodes:
+        for key in ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn"):
+            node.meta.pop(key, None)
+    program.example_inputs = None
+
+
+def _executorch_writer(network: nn.Module, image: Tensor) -> Writer:
+    """Return a writer of an ExecuTorch program for one image at a time, computed by XNNPACK."""
+    if importlib.util.find_spec("executorch") is None:
+        raise InputError("`format` executorch needs executorch: pip install executorch.")
+    with quiet_exporters(), torch.no_grad():
+        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+        from executorch.exir import to_edge_transform_and_lower
+
+        program = torch.export.export(network, (image,), strict=False)
+        _forget_source(program)
+        lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()]).to_executorch()
+
+    def write(file: Path, metadata: Metadata) -> None:
+        file.write_bytes(lowered.buffer)
+
+    return write
 
 
 def _write_weights(network: nn.Module, file: Path, metadata: Metadata) -> None:

@@ -110,7 +110,7 @@ class Run:
         """Write a network as a file to ship, verified in the runtime that loads it; return the file.
 
         Args:
-            file: the file to write; its ending says the format: .safetensors, .onnx, .pt2, .pth or .pt.
+            file: the file to write; its ending says the format: .safetensors, .onnx, .pt2, .pth, .pt or .pte.
             format: the format, where the ending does not say it; `timm` writes a folder.
             predictor: mean1, peer2, ensemble, ...; by default the one to deploy.
             quantize: 8-bit weights and activations, for ONNX.
