@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 import unicodedata
 from collections.abc import Iterable
@@ -18,6 +19,12 @@ class Failure(Exception):
 
 class Stopped(KeyboardInterrupt):
     """A signal stopped the run; it was saved, and the same command continues it. Exit code 75."""
+
+
+def note(message: str) -> None:
+    """Print what was decided for the user, once for all processes of a training."""
+    if os.environ.get("RANK", "0") == "0":
+        print(f"coterie: {message}", file=sys.stderr, flush=True)
 
 
 def warn(message: str) -> None:

@@ -181,7 +181,8 @@ def stop_after(records):
 if len(sys.argv) > 1:
     threading.Thread(target=stop_after, args=(2,), daemon=True).start()
 run = coterie.train(model=lambda: TinyNet(10, channels=1), method="PCL", cut="stage3", data="digits",
-                    data_options={"limit": 5}, epochs=30, batch=10, checkpoint_every="0s", out="run")
+                    data_options={"limit": 5}, epochs=30, batch=10, ema_horizon=0.05, checkpoint_every="0s",
+                    out="run")
 print(repr(run))
 """
 
@@ -275,7 +276,9 @@ def test_bad_input_is_one_sentence_of_python(run: coterie.Run, tmp_path: Path) -
         coterie.load(run.path, epochs=3)
     with pytest.raises(coterie.InputError, match="`quantize` is 'int8' or None, not 'int4'"):
         run.export(tmp_path / "student.onnx", quantize="int4")  # type: ignore[arg-type]
-    with pytest.raises(coterie.InputError, match="none of the endings .safetensors, .onnx, .pt2: give `format`"):
+    with pytest.raises(
+        coterie.InputError, match="of the endings .safetensors, .onnx, .pt2, .pth, .pt, .pte: give `format`"
+    ):
         run.export(tmp_path / "student.tflite")
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()

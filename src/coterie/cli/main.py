@@ -14,7 +14,7 @@ from .data import data
 from .flags import with_flags
 from .measuring import bench
 from .reporting import report, reproduce
-from .shipping import export, predict
+from .shipping import export, predict, push
 from .training import demo, evaluate, train
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -24,6 +24,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "data": data,
     "evaluate": evaluate,
     "export": export,
+    "push": push,
     "predict": predict,
     "reproduce": reproduce,
     "report": report,

@@ -1,4 +1,4 @@
-"""Commands for what is deployed: export, predict."""
+"""Commands for what is deployed: export, push, predict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .calling import print_json
 
 def export(
     run: str,
-    format: Literal["safetensors", "onnx", "pt2"] = "safetensors",
+    format: Literal["safetensors", "onnx", "pt2", "pth", "timm", "executorch"] | None = None,
     predictor: str | None = None,
     output: str | None = None,
     quantize: Literal["int8"] | None = None,
@@ -23,9 +23,11 @@ def export(
 
     Args:
         run: the run directory.
-        format: weights for your own class, or a program for ONNX Runtime or torch.
+        format: weights for your own class (safetensors, pth), a program for ONNX Runtime, torch or phones (onnx,
+            pt2, executorch), or a folder that timm loads; by default what the ending of the output means, else
+            safetensors.
         predictor: mean1, peer2, ensemble, ...; by default the one to deploy.
-        output: the file to write (-o); by default RUN/PREDICTOR.FORMAT.
+        output: the file to write (-o), for timm the folder; by default RUN/PREDICTOR.FORMAT.
         quantize: 8-bit weights and activations, for ONNX; the loss of accuracy is measured.
         calibrate: store a temperature that makes the probabilities honest, fit on the run's held-out images.
         size: side of the images, for networks that take others than those they were trained on.
@@ -42,6 +44,21 @@ def export(
         print_json({"file": str(result.file), "card": str(result.card), **asdict(result.metadata)})
     else:
         print(describe_export(result))
+
+
+def push(source: str, repo: str, private: bool = False, json: bool = False) -> None:
+    """Upload an exported file, or a timm folder, with its card to the Hugging Face Hub.
+
+    Args:
+        source: what `coterie export` wrote.
+        repo: the repository, NAME or OWNER/NAME; it is made if it does not exist.
+        private: make it visible to its owner alone.
+        json: print JSON.
+    """
+    from ..deploy.push import push as upload
+
+    address = upload(Path(source), repo, private)
+    print_json({"address": address}) if json else print(address)
 
 
 def predict(

@@ -12,7 +12,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 from torch.utils.data import DataLoader, Dataset
 
-from ..data import Data, data_sets
+from ..data import Data, find_by_path
 from ..data.wrapped import dataset
 from ..errors import InputError
 from .parsing import full_name, import_class, parse_object
@@ -117,7 +117,7 @@ def with_options(part: str, value: Any, options: Mapping[str, Any] | None) -> An
 
 
 def _as_data_set(data: Any) -> Any:
-    """Return a pair of data sets as a `Data`, and a directory of images as the spec of a folder."""
+    """Return a pair of data sets as a `Data`, and a directory or table as the spec of its set."""
     if isinstance(data, Mapping) and isinstance(data.get("pair"), list | tuple):
         return dataset.of(*data["pair"], **data["init_args"])
     if isinstance(data, list | tuple) and len(data) == 2:
@@ -125,10 +125,11 @@ def _as_data_set(data: Any) -> Any:
     if isinstance(data, Dataset | DataLoader):
         raise InputError("`data` needs two data sets: a pair (training set, test set).")
     name, options = (data.get("class_path"), data.get("init_args")) if isinstance(data, Mapping) else (data, None)
-    if isinstance(name, str | Path) and str(name) not in data_sets() and Path(name).is_dir():
-        return {"class_path": "folder", "init_args": {"root": str(name), **(options or {})}}
+    by_path = find_by_path(str(name)) if isinstance(name, str | Path) else None
+    if by_path:
+        return {"class_path": by_path[0], "init_args": {**by_path[1], **(options or {})}}
     if not isinstance(name, str | type | partial | Data):
-        kinds = "a name, a directory, a pair (training set, test set) or a coterie.Data"
+        kinds = "a name, a path, a pair (training set, test set) or a coterie.Data"
         raise InputError(f"`data` is {kinds}, not {type(data).__name__}.")
     return data
 

@@ -73,10 +73,24 @@ def _normalise(parser: ArgumentParser, arguments: list[str]) -> list[str]:
                 argument += "=true"
         if argument.startswith("--method="):
             argument = "--method=" + full_name(argument.removeprefix("--method="))
+        elif argument.startswith("--data="):
+            normalised += _data_by_path(argument.removeprefix("--data="))
+            continue
         elif normalised and normalised[-1] == "--method":
             argument = full_name(argument)
+        elif normalised and normalised[-1] == "--data":
+            normalised[-1:] = _data_by_path(argument)
+            continue
         normalised.append(argument)
     return normalised
+
+
+def _data_by_path(name: str) -> list[str]:
+    """Return `--data=NAME`, with the options that follow where that is a directory or a table."""
+    from ..data import find_by_path
+
+    kind, options = find_by_path(name) or (name, {})
+    return [f"--data={kind}", *(f"--data.{option}={value}" for option, value in options.items())]
 
 
 def _switches(parser: ArgumentParser) -> dict[str, set[str]]:

@@ -67,8 +67,8 @@ class Recipe:
             method's own `beta` overrides it.
         ema: keep and report averaged weights for any method.
         model_options: further options of the network.
-        init: a safetensors file of weights that every peer starts from (fine-tuning); layers for other classes
-            start anew.
+        init: a safetensors file or state dict (.pth, .pt) of weights that every peer starts from (fine-tuning);
+            layers for other classes start anew.
         branch_noise: start all peers from the same weights, with noise added to the branches of all but the
             first, in standard deviations of each weight tensor.
         checkpoint_activations: recompute the trunk in the backward pass, for less memory.
@@ -165,6 +165,10 @@ class Recipe:
         """
         if not hasattr(self.data, "labels"):  # it may be loaded already
             self.data.load()
+        if len(self.data.classes) < 2:
+            raise InputError(
+                f"{self.data.title} has one class alone, '{self.data.classes[0]}': it needs two to tell apart."
+            )
         if self.batch > self.data.train_size:
             raise InputError(
                 f"A batch of {self.batch} is larger than the {self.data.train_size} training images: "

@@ -25,14 +25,28 @@ def data_sets() -> dict[str, type[Data]]:
     return sets
 
 
+def find_by_path(name: str) -> tuple[str, dict[str, Any]] | None:
+    """Return the set that a directory or table stands for, and the options that follow; None for other names."""
+    sets = data_sets()
+    if name in sets:
+        return None
+    for kind, cls in sets.items():
+        options = cls.options_for_path(Path(name))
+        if options is not None:
+            return kind, options
+    if "/" in name:
+        raise InputError(f"There is no folder or table {name}.")
+    return None
+
+
 def find_data_set(name: str) -> tuple[type[Data], dict[str, Any]]:
-    """Return the class that a name, a folder or an import path stands for, and the options that follow from it."""
+    """Return the class that a name, a path or an import path stands for, and the options that follow from it."""
     sets = data_sets()
     if name in sets:
         return sets[name], {}
-    if Path(name).is_dir():
-        return sets["folder"], {"root": name}
-    if "." not in name or "/" in name:
+    if by_path := find_by_path(name):
+        return sets[by_path[0]], by_path[1]
+    if "." not in name:
         raise unknown("data set or folder", name, sets)
     module, _, last = name.rpartition(".")
     try:
@@ -42,4 +56,4 @@ def find_data_set(name: str) -> tuple[type[Data], dict[str, Any]]:
     return (cls, {}) if isinstance(cls, type) and issubclass(cls, Data) else (sets["dataset"], {"source": name})
 
 
-__all__ = ["Data", "data_sets", "find_data_set"]
+__all__ = ["Data", "data_sets", "find_by_path", "find_data_set"]

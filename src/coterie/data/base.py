@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -67,6 +68,14 @@ class Data(ABC):
         self.subset = Subset(limit, val_fraction, limit_seed, val_limit)
         self.subset_seed = limit_seed if isinstance(limit_seed, int) else None
         self.augment = Augment(self.augments if augment is None else augment, self.mean)
+
+    @classmethod
+    def options_for_path(cls, path: Path) -> dict[str, Any] | None:
+        """Return the options that make a set of this kind of a directory or file, None where it is no such set.
+
+        `--data PATH` is the set whose class gives options.
+        """
+        return None
 
     def resolve_seed(self, seed: int) -> None:
         """Draw the images of `limit` by this seed of a run, if `limit_seed` is the word `seed`."""

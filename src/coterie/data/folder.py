@@ -4,114 +4,87 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
-from torch import Tensor
 
 from ..errors import InputError
-from .augment import resized_crop
 from .batch import SplitName
-from .images import SUFFIXES, centre, decode_image, pixels, resized, unreadable_reason
+from .huggingface import is_saved_set
+from .images import SUFFIXES
+from .pictures import PictureFiles, encode_names, unreadable_reasons
 from .sampler import Indices
-from .streaming import Streamed
 
 __all__ = ["folder"]
 
+SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
 
-class folder(Streamed):
-    """Images in `train/CLASS/` and `val/CLASS/`, as ImageNet has them, and perhaps in `test/CLASS/`.
+
+class folder(PictureFiles):
+    """Images in `train/CLASS/`, `val/CLASS/`, as ImageNet has them, and perhaps `test/CLASS/`; or in `CLASS/`.
 
     With `test/`, training reports on `val/` and `coterie evaluate` on `test/`; without it `val/` is the test set.
+    With `train/` alone, or folders of classes alone, a fifth of each class is held out for test.
     Training views are random resized crops, flipped; test images are resized to 8/7 of the size and
     their centre is taken (256 and 224).
 
     Args:
-        root: the folder that holds `train/` and `val/`.
+        root: the folder that holds `train/` and `val/`, or a folder per class.
         size: width and height of a view.
     """
 
-    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
     def __init__(self, root: str = "data", size: int = 224, **options: Any) -> None:
-        super().__init__(**options)
-        if size < 8:
-            raise InputError(f"`size` must be at least 8 pixels, not {size}.")
-        self.root, self.size = Path(root), size
-        self.shape = (3, size, size)
-        self.short = size * 8 // 7
-        """The shorter side of a test image before its centre is taken."""
+        super().__init__(root=root, size=size, **options)
+
+    @classmethod
+    def options_for_path(cls, path: Path) -> dict[str, Any] | None:
+        return {"root": str(path)} if path.is_dir() and not is_saved_set(path) else None
 
     def load(self) -> None:
-        splits = [split for split in ("train", "val", "test") if (self.root / split).is_dir()]
-        if "train" not in splits or len(splits) == 1:
+        folders: dict[SplitName, Path] = {s: self.root / s for s in SPLITS if (self.root / s).is_dir()}
+        if not self.root.is_dir() or (folders and "train" not in folders):
             raise InputError(
-                f"{self.root} needs train/ and val/ (or test/), each with a folder of images per class."
+                f"{self.root} needs train/ and val/ (or test/), or nothing but a folder of images per class."
             )
-        if len(splits) == 3 and (self.subset.val_fraction or self.subset.val_limit):
-            option = "val_fraction" if self.subset.val_fraction else "val_limit"
-            raise InputError(f"{self.root} has both val/ and test/: leave `{option}` away.")
-        train = index_folder(self.root / "train")
-        self.classes = train.classes
-        counts = np.bincount(train.labels, minlength=len(self.classes))
+        self.check_held_out(folders, self.root)  # before every file is looked at
+        indices: dict[SplitName, FolderIndex] = {"train": index_folder(folders.get("train", self.root))}
+        self.classes = indices["train"].classes
+        counts = np.bincount(indices["train"].labels, minlength=len(self.classes))
         if not counts.all():
-            raise InputError(
-                f"{self.root / 'train' / self.classes[int(counts.argmin())]} holds no image that can be read."
-            )
-        test = index_folder(self.root / splits[-1], self.classes)
-        val = index_folder(self.root / "val", self.classes) if len(splits) == 3 else None
-        self._indices: dict[SplitName, FolderIndex] = {"train": train, "val": val or train, "test": test}
-        self.bad_files = {file: why for index in self._indices.values() for file, why in index.bad.items()}
+            empty = indices["train"].root / self.classes[int(counts.argmin())]
+            raise InputError(f"{empty} holds no image that can be read.")
+        indices |= {s: index_folder(path, self.classes) for s, path in folders.items() if s != "train"}
+        splits: dict[SplitName, Indices] = {}
+        first = 0
+        for split, index in indices.items():
+            splits[split] = np.arange(first, first := first + len(index.labels))
+        self.files = np.concatenate([index.files_below(self.root) for index in indices.values()])
+        self.bad_files = {file: why for index in indices.values() for file, why in index.bad.items()}
         self.report_unreadable(self.bad_files)
-        self.set_splits(train.labels, test.labels, None if val is None else val.labels)
-
-    def path(self, split: SplitName, image: int) -> Path:
-        return self._indices[split].path(int(self.positions[split][image]))
+        self.assign_splits(np.concatenate([index.labels for index in indices.values()]), splits, self.root)
 
     @property
     def title(self) -> str:
         return self.root.resolve().name
 
-    def name(self, split: SplitName, image: int) -> str:
-        return str(self.path(split, image))
-
-    def original(self, image: int, split: SplitName = "train") -> Image.Image:
-        return decode_image(self.path(split, image))
-
-    def fetch(self, split: SplitName, image: int) -> Tensor:
-        return pixels(self.original(image, split))
-
-    def crop(self, image: Tensor, numbers: list[float]) -> Tensor:
-        left, top, right, bottom = resized_crop(image.shape[2], image.shape[1], numbers)
-        return resized(image[:, top:bottom, left:right], self.size, self.size)
-
-    def plain(self, image: Tensor) -> Tensor:
-        return centre(image, self.short, self.size, self.size)
-
-    def preprocessing(self) -> dict[str, Any]:
-        return {**super().preprocessing(), "resize": self.short}
-
 
 @dataclass
 class FolderIndex:
-    """The images of one split in the order of their names, and the files that are no images with the reasons.
-
-    `files` is one array of fixed-width bytes, relative to `root`: workers share its pages, which a list of
-    strings, whose reference counts are written to, would not allow.
-    """
+    """The images of one split in the order of their names, and the files that are no images with the reasons."""
 
     root: Path
     classes: list[str]
     files: np.ndarray
+    """Their names below `root`, in bytes of fixed width."""
     labels: Indices
     bad: dict[str, str]
 
-    def path(self, image: int) -> Path:
-        return self.root / os.fsdecode(bytes(self.files[image]))
+    def files_below(self, root: Path) -> np.ndarray:
+        """Return the names below a folder that holds ours."""
+        prefix = self.root.relative_to(root).as_posix()
+        return self.files if prefix == "." else np.char.add(os.fsencode(f"{prefix}/"), self.files)
 
 
 def index_folder(root: Path, classes: list[str] | None = None) -> FolderIndex:
@@ -127,15 +100,13 @@ def index_folder(root: Path, classes: list[str] | None = None) -> FolderIndex:
         raise InputError(f"{root} has a class '{min(unexpected)}' that the training images do not have.")
     numbers = {name: number for number, name in enumerate(classes)}
     files = [(file, numbers[name]) for name in folders for file in _image_files(root, name)]
-    with ThreadPoolExecutor(8) as pool:
-        reasons = list(pool.map(lambda item: unreadable_reason(root / item[0]), files))
+    reasons = unreadable_reasons([root / file for file, _ in files])
     bad = {str(root / file): reason for (file, _), reason in zip(files, reasons, strict=True) if reason}
     images = [item for item, reason in zip(files, reasons, strict=True) if not reason]
     if not images:
         raise InputError(f"{root} holds no image that can be read.")
-    names = np.array([os.fsencode(file) for file, _ in images], np.bytes_)
     labels = np.array([label for _, label in images], np.int64)
-    return FolderIndex(root, classes, names, labels, bad)
+    return FolderIndex(root, classes, encode_names([file for file, _ in images]), labels, bad)
 
 
 def _image_files(root: Path, folder: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from pathlib import Path
 from typing import Literal
@@ -34,8 +35,8 @@ def unreadable_reason(file: Path) -> str:
         return str(error)
 
 
-def decode_image(file: Path) -> Image.Image:
-    """Read an image in RGB, turned as its camera says."""
+def decode_image(file: Path | io.BytesIO) -> Image.Image:
+    """Read an image, a file or its bytes, in RGB, turned as its camera says."""
     try:
         with _open(file) as image:
             image.load()
@@ -102,10 +103,10 @@ def _shorten(pixels: Tensor) -> Tensor:
     return pixels
 
 
-def _open(file: Path) -> Image.Image:
+def _open(file: Path | io.BytesIO) -> Image.Image:
     """Read the header of an image, or refuse one of too many pixels: a small file can decode to gigabytes."""
     try:
-        if file.is_fifo():  # it would be waited for
+        if isinstance(file, Path) and file.is_fifo():  # it would be waited for
             raise Unreadable("not a file")
         image = Image.open(file, formats=PILLOW_FORMATS)
     except Exception as error:

@@ -26,6 +26,12 @@ On the {{ split }} images of `{{ run.data }}`:
 ## Input
 
 Batches of shape `({{ (["N"] + m.shape | list) | join(", ") }})`, float32: {{ preparation }}.
+{%- if code %} As torchvision code:
+
+```python
+{{ code }}
+```
+{%- endif %}
 
 ## Output
 
@@ -54,9 +60,7 @@ on {{ "{:,}".format(m.quantized.test_images) }} test images.
 
 ## Use
 
-```
-coterie predict {{ file }} IMAGE|FOLDER|-{{ " --trust" if file.endswith(".pt2") }}
-```
+{{ use }}
 
 Provenance: {{ provenance }}. Exported by coterie {{ version }}.
 """
@@ -71,8 +75,8 @@ SCORES = {
 }
 
 
-def write_card(metadata: Metadata, file: str) -> str:
-    """Return the card of a file: Markdown with the front matter that the Hub reads."""
+def write_card(metadata: Metadata, file: str, format: str | None = None) -> str:
+    """Return the card of a file in this format: Markdown with the front matter that the Hub reads."""
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
     run, scores = metadata.provenance, metadata.scores
@@ -89,7 +93,7 @@ def write_card(metadata: Metadata, file: str) -> str:
         )
         results = [accuracy]
     card_data = ModelCardData(
-        library_name="coterie",
+        library_name="timm" if format == "timm" else "coterie",
         pipeline_tag="image-classification",
         tags=["coterie", "online-distillation", "image-classification", run["method"].lower()],
         datasets=[run["data"]],
@@ -107,7 +111,8 @@ def write_card(metadata: Metadata, file: str) -> str:
         preparation=_describe_input(metadata),
         classes=", ".join(map(_code, metadata.classes)),
         provenance=", ".join(f"{key} {value}" for key, value in run.items() if value is not None),
-        file=file,
+        code=torchvision_code(metadata),
+        use=_usage(file, format),
         version=__version__,
     )
     return str(card)
@@ -116,6 +121,44 @@ def write_card(metadata: Metadata, file: str) -> str:
 def _code(name: str) -> str:
     """Return a name as Markdown code; one with a backtick needs two around it."""
     return f"`` {name} ``" if "`" in name else f"`{name}`"
+
+
+def _usage(file: str, format: str | None) -> str:
+    """Return the code that loads a file, as Markdown."""
+    predict = f"```\ncoterie predict {file} IMAGE|FOLDER|-{' --trust' if format == 'pt2' else ''}\n```"
+    if format == "pth":
+        return f'```python\nnetwork.load_state_dict(torch.load("{file}", weights_only=True))\n```'
+    if format == "executorch":
+        return f'```python\nRuntime.get().load_program("{file}").load_method("forward").execute([image])\n```'
+    if format == "timm":
+        create = 'network = timm.create_model("local-dir:FOLDER", pretrained=True).eval()  # or "hf-hub:REPO"'
+        return f"```python\n{create}\n```\n\n{predict}"
+    return predict
+
+
+def torchvision_code(metadata: Metadata) -> str:
+    """Return a torchvision transform that makes an input of a PIL image, or nothing where that is unknown."""
+    steps, (channels, height, width) = metadata.input, metadata.shape
+    if steps["mean"] is None or channels not in (1, 3):
+        return ""
+    size = str(steps["resize"]) if steps["resize"] is not None else f"({height}, {width})"
+    resize = [f"v2.Resize({size}, antialias=True)"]
+    if steps["resize"] is not None:
+        resize.append(f"v2.CenterCrop(({height}, {width}))")
+    to_tensor = ["v2.ToImage()"]
+    if steps.get("filter") == "box":  # Pillow alone has it
+        resize[0] = f"v2.Resize({size}, v2.InterpolationMode.BOX)"
+        lines = resize + to_tensor
+    else:
+        lines = to_tensor + resize
+    lines = [
+        "v2.RGB()" if channels == 3 else "v2.Grayscale()",
+        *lines,
+        "v2.ToDtype(torch.float32, scale=True)",
+        f"v2.Normalize({steps['mean']}, {steps['std']})",
+    ]
+    body = "".join(f"    {line},\n" for line in lines)
+    return f"import torch\nfrom torchvision.transforms import v2\n\ntransform = v2.Compose([\n{body}])"
 
 
 def _describe_input(metadata: Metadata) -> str:

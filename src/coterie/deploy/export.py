@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor, nn
 
 from ..config.recipe import Recipe
 from ..errors import InputError, unknown, warn
@@ -21,8 +24,10 @@ from ..runs.description import describe_predictor
 from ..runs.directory import RunDirectory
 from ..runs.rebuild import NO_OBJECTS, restored
 from .card import write_card
-from .formats import EnsembleWithPeers, ExportFormat, exporter_errors, make_writer, require_onnx
+from .exported import open_executorch, open_state_dict
+from .formats import EnsembleWithPeers, ExportFormat, choose_format, exporter_errors, make_writer, require_onnx
 from .quantize import write_int8
+from .timm_folder import WEIGHTS_FILE, write_timm_folder
 from .verify import resize_images, write_verified
 
 VERIFIED_BATCHES = 4
@@ -40,7 +45,7 @@ class ExportResult:
 
 def export_run(
     directory: Path,
-    format: ExportFormat = "safetensors",
+    format: ExportFormat | None = None,
     predictor: str | None = None,
     output: Path | None = None,
     int8: bool = False,
@@ -52,9 +57,9 @@ def export_run(
 
     Args:
         directory: of the run.
-        format: safetensors, onnx or pt2.
+        format: safetensors, onnx, pt2, pth, timm or executorch; by default what the ending of `output` means.
         predictor: mean1, peer2, ensemble, ...; by default the one to deploy.
-        output: the file to write; by default DIRECTORY/PREDICTOR.FORMAT.
+        output: the file to write, for timm the folder; by default DIRECTORY/PREDICTOR.FORMAT.
         int8: quantise weights and activations of an ONNX file.
         calibrate: fit a temperature on the run's held-out images and store it.
         size: side of the images, for networks that take others than those they were trained on.
@@ -62,6 +67,7 @@ def export_run(
     """
     if calibrate and size is not None:
         raise InputError("A temperature is fit on images of the run's own size: leave out `calibrate` or `size`.")
+    format = choose_format(output, format)
     if int8 and format != "onnx":
         raise InputError("`quantize` is for ONNX: choose onnx as `format`.")
     if format == "onnx":
@@ -73,27 +79,49 @@ def export_run(
     if name not in predictors:
         raise unknown("predictor", name, predictors)
     module = predictors[name]
+    if isinstance(module, Ensemble) and format in ("pth", "timm"):
+        raise InputError(f"`format` {format} holds a single network: export {name} as safetensors, onnx or pt2.")
     network = EnsembleWithPeers(module).eval() if isinstance(module, Ensemble) else standalone(module)
     metadata = _describe_export(directory, recipe, method, name, epochs, size)
     if calibrate:
         fit = calibrations(method, recipe.data, "cpu")[name]
         metadata.temperature = fit["temperature"]
         metadata.scores["calibrated"] = fit
-    file = output or directory / f"{name}{'-int8' if int8 else ''}.{format}"
-    if file.is_dir() or not file.parent.is_dir():
-        raise InputError(f"{file} cannot be written: name a file in a directory that exists.")
+    file = output or directory / f"{name}{'-int8' if int8 else ''}.{'pte' if format == 'executorch' else format}"
+    if (file.exists() and file.is_dir() != (format == "timm")) or not file.parent.is_dir():
+        kind = "folder" if format == "timm" else "file"
+        raise InputError(f"{file} cannot be written: name a {kind} in a directory that exists.")
     batches = islice(recipe.data.test_batches(64), VERIFIED_BATCHES)
     images = [resize_images(batch, metadata) for batch, _ in batches]
+    if format == "timm":
+        card = write_timm_folder(network, file, metadata, images)
+        return ExportResult(file / WEIGHTS_FILE, card, metadata)
+    with atomic_path(file) as part:
+        _write_file(network, part, format, recipe if int8 else None, metadata, images)
+    card = file.with_name(file.name + ".md")
+    write(card, write_card(metadata, file.name, format))
+    return ExportResult(file, card, metadata)
+
+
+def _write_file(
+    network: nn.Module,
+    file: Path,
+    format: ExportFormat,
+    int8: Recipe | None,
+    metadata: Metadata,
+    images: list[Tensor],
+) -> None:
+    """Write a network as one verified file; `int8` is the recipe whose images a quantised one is fit to."""
     with exporter_errors(metadata):
         writer = make_writer(network, images[0][:1].repeat(2, 1, 1, 1), format)  # of one alone, the batch is fixed
-    with atomic_path(file) as part:
-        if int8:
-            write_int8(writer, network, part, recipe, metadata, images)
-        else:
-            write_verified(writer, network, part, metadata, images)
-    card = file.with_name(file.name + ".md")
-    write(card, write_card(metadata, file.name))
-    return ExportResult(file, card, metadata)
+    if int8 is not None:
+        write_int8(writer, network, file, int8, metadata, images)
+        return
+    openers = {
+        "pth": partial(open_state_dict, metadata=metadata, network=network),
+        "executorch": partial(open_executorch, metadata=metadata),
+    }
+    write_verified(writer, network, file, metadata, images, openers.get(format))
 
 
 def _describe_export(

@@ -1,7 +1,8 @@
-"""Open a file of a network, in any of the three formats, to run it."""
+"""Open a file of a network, in any of the formats, to run it."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,12 +48,22 @@ def open_exported(file: Path, model: str | None = None, trust: bool = False) -> 
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}.") from None
     if start[:4] == b"PK\x03\x04":
+        if file.suffix.lower() in (".pth", ".pt"):
+            raise InputError(
+                f"{file} holds weights alone, without classes and preparation: export the network as safetensors, "
+                "onnx or pt2."
+            )
         if not trust:
             raise InputError(
                 f"{file} is a .pt2 program, and loading one can run code of whoever wrote it: add `trust` if you "
                 "trust them; ONNX and safetensors files need no trust."
             )
         return _open_program(file)
+    if start[4:6] == b"ET":
+        raise InputError(
+            f"{file} is a program for ExecuTorch, without classes and preparation: export the network as "
+            "safetensors, onnx or pt2."
+        )
     if start[8:] == b"{":
         return _open_weights(file, model)
     if start[:1] == b"\x80":
@@ -70,6 +81,35 @@ def _open_weights(file: Path, model: str | None) -> ExportedNetwork:
     check_weights(file, weights, file_weights(network), name)
     network.load_state_dict(weights, strict=False)  # modules that peers share have several names
     return ExportedNetwork(metadata, torch_runner(network.eval()), f"torch {torch.__version__}")
+
+
+def open_state_dict(file: Path, metadata: Metadata, network: nn.Module) -> ExportedNetwork:
+    """Open a plain state dict by the class of the network that was exported: its file holds weights alone."""
+    empty = copy.deepcopy(network)
+    with torch.no_grad():
+        for parameter in empty.parameters():
+            parameter.fill_(float("nan"))
+    empty.load_state_dict(torch.load(file, map_location="cpu", weights_only=True), strict=True)
+    return ExportedNetwork(metadata, torch_runner(empty.eval()), f"torch {torch.__version__}")
+
+
+def open_executorch(file: Path, metadata: Metadata) -> ExportedNetwork:
+    """Open an ExecuTorch program, which takes one image at a time."""
+    from importlib.metadata import version
+
+    with quiet_exporters():
+        from executorch.runtime import Runtime
+
+    program = Runtime.get().load_program(file)
+    method = program.load_method("forward")
+
+    def run(images: Tensor) -> Outputs:
+        # The next call writes into the same memory.
+        each = [[out.clone() for out in method.execute([image[None].contiguous()])] for image in images]
+        logits, *peers = (torch.cat(outputs) for outputs in zip(*each, strict=True))
+        return logits, peers[0] if peers else None
+
+    return ExportedNetwork(metadata, run, f"executorch {version('executorch')}")
 
 
 def _build_network(file: Path, metadata: Metadata, name: str) -> nn.Module:

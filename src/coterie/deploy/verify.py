@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,21 @@ LOGIT_TOLERANCE = 1e-4
 
 
 def write_verified(
-    write: Writer, network: nn.Module, file: Path, metadata: Metadata, images: list[Tensor]
+    write: Writer,
+    network: nn.Module,
+    file: Path,
+    metadata: Metadata,
+    images: list[Tensor],
+    open_file: Callable[[Path], ExportedNetwork] | None = None,
 ) -> None:
-    """Write a file and compare it; then write the figures into it, and compare what was finally written."""
+    """Write a file and compare it; then write the figures into it, and compare what was finally written.
+
+    `open_file` opens it in the runtime that will load it; by default `open_exported` does.
+    """
+    open_file = open_file or partial(open_exported, model=metadata.model["name"], trust=True)
     for _ in range(2):
         write(file, metadata)
-        exported = open_exported(file, metadata.model["name"], trust=True)
+        exported = open_file(file)
         figures = metadata.verified = compare_outputs(network, exported, images)
         if not figures["relative_difference"] <= LOGIT_TOLERANCE:  # NaN is a mismatch too
             raise InputError(

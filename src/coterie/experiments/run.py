@@ -120,22 +120,17 @@ class Run:
         """Export a network to a file, verified in the runtime that loads it; return the file.
 
         Args:
-            file: the file to write; its ending says the format: .safetensors, .onnx or .pt2.
-            format: the format, where the ending does not say it.
+            file: the file to write; its ending says the format: .safetensors, .onnx, .pt2, .pth, .pt or .pte.
+            format: the format, where the ending does not say it; `timm` writes a folder.
             predictor: mean1, peer2, ensemble, ...; by default the one to deploy.
             quantize: 8-bit weights and activations, for ONNX.
             calibrate: store a temperature that is fitted on the run's held-out images.
             size: side of the images, for networks that take others than those they were trained on.
         """
-        file = Path(file)
-        endings: dict[str, ExportFormat] = {".safetensors": "safetensors", ".onnx": "onnx", ".pt2": "pt2"}
-        form = format or endings.get(file.suffix.lower())
-        if form is None:
-            raise InputError(f"{file} has none of the endings {', '.join(endings)}: give `format`.")
         if quantize not in (None, "int8"):
             raise InputError(f"`quantize` is 'int8' or None, not {quantize!r}.")
         int8 = quantize == "int8"
-        return export_run(self.path, form, predictor, file, int8, calibrate, size, self._objects).file
+        return export_run(self.path, format, predictor, Path(file), int8, calibrate, size, self._objects).file
 
     def report(self, file: str | Path = "report.html") -> Path:
         """Write the page that shows what happened; return the file."""

@@ -7,26 +7,43 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from .. import models
-from ..errors import InputError
+from ..errors import InputError, printable
 from .metadata import Metadata, read_metadata
 
 LIBRARY_MODEL = r"((timm|torchvision):)?\w[\w.-]*"
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """Read a safetensors file."""
+    """Read a safetensors file, or by its ending (.pth, .pt) a state dict that torch saved; no code is run."""
     if not file.is_file():
         raise InputError(f"There is no weights file {file}.")
+    if file.suffix.lower() in (".pth", ".pt"):
+        return _read_state_dict(file)
     try:
         return load_file(file)
     except (SafetensorError, OSError) as error:
         raise InputError(f"{file} is not a safetensors file of weights: {error}.") from None
+
+
+def _read_state_dict(file: Path) -> dict[str, Tensor]:
+    try:
+        weights = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises whatever it meets
+        why = "it holds more than weights" if "eights_only" in str(error) else "it is damaged"
+        raise InputError(
+            f"{file} is not a state dict: {why}; save it with torch.save(network.state_dict(), ...)."
+        ) from None
+    if not isinstance(weights, dict) or not all(isinstance(weight, Tensor) for weight in weights.values()):
+        names = ", ".join(map(str, list(weights)[:3])) if isinstance(weights, dict) else type(weights).__name__
+        raise InputError(f"{file} is not a state dict: it holds {printable(names)}, not weights alone.")
+    return dict(weights)
 
 
 def check_weights(

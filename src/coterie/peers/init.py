@@ -5,17 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from ..errors import InputError
+from ..models.weights import read_weights
 from .net import PeerNet
 
 
 @torch.no_grad()
 def init_from(net: PeerNet, file: Path | None = None, noise: float = 0.0) -> None:
-    """Give every peer, trunk and branch, the weights of a safetensors file; without one, those of the first peer.
+    """Give every peer, trunk and branch, the weights of a file; without one, those of the first peer.
 
     Layers that give as many outputs as there are classes start anew, equal in all peers, where the file has other
     classes or none. `noise` is then added to the branches of all peers but the first, which is the one deployed,
@@ -23,22 +22,13 @@ def init_from(net: PeerNet, file: Path | None = None, noise: float = 0.0) -> Non
     """
     first = net.peers[0]
     if file is not None:
-        first.load_state_dict(_fitting(net, _read(file), file))
+        first.load_state_dict(_fitting(net, read_weights(file), file))
     shared = set(first.parameters())
     for peer in net.peers[1:]:
         peer.load_state_dict(first.state_dict())
         for p in peer.parameters():
             if noise and p not in shared and p.numel() > 1:
                 p.add_(noise * p.std() * torch.randn_like(p))
-
-
-def _read(file: Path) -> dict[str, Tensor]:
-    if not file.is_file():
-        raise InputError(f"There is no weights file {file}.")
-    try:
-        return load_file(file)
-    except SafetensorError as error:
-        raise InputError(f"{file} is not a safetensors file of weights: {error}.") from None
 
 
 def _fitting(net: PeerNet, weights: dict[str, Tensor], file: Path) -> dict[str, Tensor]:

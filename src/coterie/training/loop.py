@@ -19,6 +19,7 @@ from ..peers.layout import channels_last
 from ..runs.directory import RunDirectory
 from ..runs.evaluate_run import write_evaluation
 from ..signals import Signals
+from .cautions import warn_before_training, warn_of_chance
 from .distributed import join, synchronise_batch_norm
 from .failures import explain_failures
 from .memory import keep_freed_memory, max_memory
@@ -58,6 +59,7 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
         if saved is not None:
             state.restore(saved, world)
         world.on_rank_zero(run.begin)  # every check has passed
+        world.on_rank_zero(partial(warn_before_training, recipe, method, world.size))
         forward = world.parallel(method, data)
         step = Step(method, optimizer, precision, forward)
 
@@ -124,5 +126,6 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
                     reporter.epoch(record)
                 save(due=run.checkpoints.due(epoch_ended=True) or state.epoch == recipe.epochs)
         world.on_rank_zero(partial(run.finish, method))
+        world.on_rank_zero(lambda: warn_of_chance(data, run.metrics()[-1]))
         world.on_rank_zero(partial(write_evaluation, out, recipe, method, recipe.epochs))
     return method
