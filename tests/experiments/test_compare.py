@@ -45,12 +45,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two seeds of two methods, trained in this process under the names that the command gives them."""
 
     def train_all(out: Path) -> None:
-        asked = request(out, 2)
-        plan = plan_comparison(asked, 1, 1)
-        note_plan(asked, plan)
-        for label, jobs in plan.jobs(asked).items():
+        comparison = request(out, 2)
+        plan = plan_comparison(comparison, 1, 1)
+        note_plan(comparison, plan)
+        for label, jobs in plan.jobs(comparison).items():
             for job in jobs:
-                train(asked.recipe(label, seed=job.seed), out / job.name)
+                train(comparison.recipe(label, seed=job.seed), out / job.name)
 
     return build_once(tmp_path_factory, "comparison", train_all)
 

@@ -121,8 +121,8 @@ def test_a_budget_gives_up_seeds_beyond_three_then_epochs_then_seeds(
 
 def test_a_budget_is_planned_from_the_speed_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     speed = Speed(step=1.0, test=2.0, steps=10)
-    asked = request(tmp_path / "out", seeds=3, budget="40min")
-    plan = make_plan(asked, 1, 1, lambda *_: speed)
+    comparison = request(tmp_path / "out", seeds=3, budget="40min")
+    plan = make_plan(comparison, 1, 1, lambda *_: speed)
 
     def seconds(epochs: int) -> float:
         training = 10 * epochs * (1 + plan.costs["PCL"])
@@ -131,20 +131,20 @@ def test_a_budget_is_planned_from_the_speed_and_kept(tmp_path: Path, monkeypatch
     epochs = plan.epochs["PCL"]
     assert plan.seeds == 3 and plan.epochs["Baseline"] == epochs < 20
     assert seconds(epochs) <= 0.9 * 2400 < seconds(epochs + 1)
-    note_plan(asked, plan)
+    note_plan(comparison, plan)
     monkeypatch.setattr("coterie.experiments.compare.measure_plain", lambda *_: pytest.fail("measured again"))
     again = plan_comparison(request(tmp_path / "out", seeds=3, budget="40min"), 1, 1)
     assert (again.seeds, again.epochs) == (plan.seeds, plan.epochs)
     assert noted_plan(request(tmp_path / "out", seeds=3, budget="50min")) is None  # another plan
     (tmp_path / "out" / NOTE).write_text("{}")
     with pytest.raises(InputError, match="compare.json is damaged"):
-        noted_plan(asked)
+        noted_plan(comparison)
 
 
 def test_a_budget_by_a_measured_step(tmp_path: Path) -> None:
-    asked = request(tmp_path / "out", words=[*WORDS, "--epochs", "100000"], seeds=5, budget="20h")
-    assert measure_plain(asked, 1).steps == 2
-    plan = plan_comparison(asked, 2, 1)
+    comparison = request(tmp_path / "out", words=[*WORDS, "--epochs", "100000"], seeds=5, budget="20h")
+    assert measure_plain(comparison, 1).steps == 2
+    plan = plan_comparison(comparison, 2, 1)
     assert plan.speed is not None and isinstance(plan, ComparePlan)
     assert 1 <= plan.seeds <= 5 and 10000 <= plan.epochs["PCL"] <= 100000
 
@@ -195,8 +195,8 @@ def test_an_out_is_needed_and_must_be_free(tmp_path: Path) -> None:
 
 
 def test_the_note_says_what_was_asked_and_planned(tmp_path: Path) -> None:
-    asked = request(tmp_path / "out")
-    note_plan(asked, ComparePlan(3, {"Baseline": 20, "PCL": 20}, {"Baseline": 1.0, "PCL": 4.0}))
+    comparison = request(tmp_path / "out")
+    note_plan(comparison, ComparePlan(3, {"Baseline": 20, "PCL": 20}, {"Baseline": 1.0, "PCL": 4.0}))
     note = json.loads((tmp_path / "out" / NOTE).read_text())
-    assert note["seeds"] == 3 and note["asked"]["methods"]["PCL"]["data.limit"] == 5
-    assert noted_plan(asked) == ComparePlan(3, {"Baseline": 20, "PCL": 20}, {"Baseline": 1.0, "PCL": 4.0})
+    assert note["seeds"] == 3 and note["request"]["methods"]["PCL"]["data.limit"] == 5
+    assert noted_plan(comparison) == ComparePlan(3, {"Baseline": 20, "PCL": 20}, {"Baseline": 1.0, "PCL": 4.0})

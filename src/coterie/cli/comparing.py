@@ -126,11 +126,13 @@ def training_options(methods: str, words: list[str]) -> dict[str, dict[str, Any]
 def describe_plan(request: CompareRequest, plan: ComparePlan) -> str:
     """Return the plan in a sentence."""
     epochs = sorted(set(plan.epochs.values()))
-    each = f"{epochs[0]} epochs" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]} epochs at equal cost"
+    each = f"{epochs[0]} epoch{'s' if epochs[0] > 1 else ''}"
+    if len(epochs) > 1:
+        each = f"{epochs[0]} to {epochs[-1]} epochs at equal cost"
     seeds = f"{plan.seeds} seed{'s' if plan.seeds > 1 else ''}"
     planned = f", planned for {request.budget} ({request.seeds} seeds of {request.epochs} epochs were asked for)"
-    asked = plan.seeds == request.seeds and max(epochs) >= request.epochs
-    return f"{', '.join(plan.epochs)}; {seeds} of {each}{'' if asked else planned}."
+    unchanged = plan.seeds == request.seeds and epochs[0] == request.epochs
+    return f"{', '.join(plan.epochs)}; {seeds} of {each}{'' if unchanged else planned}."
 
 
 def print_plan(request: CompareRequest, plan: ComparePlan, processes: int | None, threads: int) -> None:

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from ..config.options import OPTIONS, PARTS, with_options
 from ..errors import InputError, unknown
-from ..metrics.seeds import PAIRED
+from ..metrics.seeds import NOTHING, PAIRED
 from ..report.page import write_report
 from ..report.table import Cell, Table, difference, number, spread, text, to_html
 from ..runs.reader import object_name
@@ -131,7 +131,7 @@ def _table(request: CompareRequest, plan: ComparePlan, results: Sequence[MethodR
             spread(result.error),
             number(result.error.count),
             difference(result.difference),
-            Cell(f"{result.won}/{len(result.differences)}", result.won) if result.differences else Cell("–"),
+            Cell(f"{result.won}/{len(result.differences)}", result.won) if result.differences else Cell(NOTHING),
             number(result.cost, "{:.1f}"),
             number(plan.epochs[result.label]),
         ]
@@ -139,14 +139,19 @@ def _table(request: CompareRequest, plan: ComparePlan, results: Sequence[MethodR
     ]
     recipe = request.recipes[reference]
     network = object_name(recipe.config["model"])
-    title = f"{network} on {recipe.data.title}: error on the {images} after the last epoch"
+    title = f"{network} on {recipe.data.title}: error on the {images}"
     columns = ["method", "error %", "n", f"vs. {reference}", "won", "cost", "epochs"]
     equal = (
         " Epochs are such that all have the computation of the dearest method, in whole epochs."
         if request.equal_cost
         else ""
     )
-    return Table(title, columns, rows, f"{PAIRED} Won: with how many seeds it errs less. {COST}{equal}")
+    return Table(
+        title,
+        columns,
+        rows,
+        f"Errors are those after the last epoch. {PAIRED} Won: with how many seeds it errs less. {COST}{equal}",
+    )
 
 
 def compare(

@@ -85,11 +85,11 @@ class CompareRequest:
         """Whether options are Python objects that no other process can be given."""
         return any(recipe.objects for recipe in self.recipes.values())
 
-    def asked(self) -> dict[str, Any]:
+    def as_plain(self) -> dict[str, Any]:
         """Return all of it as plain values, by which a noted plan is known to be its own."""
         methods = {label: dict(job.options) for label, job in self.jobs.items()}
-        asked = {"methods": methods, "seeds": self.seeds, "equal_cost": self.equal_cost, "budget": self.budget}
-        plain: dict[str, Any] = json.loads(json.dumps(asked))
+        content = {"methods": methods, "seeds": self.seeds, "equal_cost": self.equal_cost, "budget": self.budget}
+        plain: dict[str, Any] = json.loads(json.dumps(content))
         return plain
 
 
@@ -106,8 +106,8 @@ class ComparePlan:
     def jobs(self, request: CompareRequest) -> dict[str, list[Job]]:
         """Return the jobs of each method, by seed."""
         jobs: dict[str, list[Job]] = {}
-        for label, asked in request.jobs.items():
-            job = replace(asked, options={**asked.options, "epochs": self.epochs[label]})
+        for label, first in request.jobs.items():
+            job = replace(first, options={**first.options, "epochs": self.epochs[label]})
             jobs[label] = [replace(job, seed=seed) for seed in range(self.seeds)]
         return jobs
 
@@ -120,7 +120,7 @@ def noted_plan(request: CompareRequest) -> ComparePlan | None:
     try:
         note = json.loads(file.read_text())
         plan = ComparePlan(int(note["seeds"]), dict(note["epochs"]), dict(note["costs"]))
-        same = note["asked"] == request.asked()
+        same = note["request"] == request.as_plain()
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(f"{file} is damaged: remove it, and the runs beside it are found again.") from None
     return plan if same else None
@@ -128,7 +128,7 @@ def noted_plan(request: CompareRequest) -> ComparePlan | None:
 
 def note_plan(request: CompareRequest, plan: ComparePlan) -> None:
     """Write the plan into the directory of runs."""
-    content = {"asked": request.asked(), "seeds": plan.seeds, "epochs": plan.epochs, "costs": plan.costs}
+    content = {"request": request.as_plain(), "seeds": plan.seeds, "epochs": plan.epochs, "costs": plan.costs}
     write_note(request.out, NOTE, content)
 
 
@@ -170,15 +170,15 @@ def make_plan(
         return wall_clock([time for times in run_seconds(request, plan, speed).values() for time in times], slots)
 
     limit = (1 - RESERVE) * read_duration("budget", request.budget)
-    fitting = fit_budget(request.seeds, request.epochs, limit, seconds)
-    if fitting is None:
+    size = fit_budget(request.seeds, request.epochs, limit, seconds)
+    if size is None:
         fewest = fewest_epochs(request.epochs)
         least = format_duration(seconds(1, fewest) / (1 - RESERVE))
         raise InputError(
             f"`budget` {request.budget} is too little: one seed of each method for {fewest} "
             f"epoch{'s' if fewest > 1 else ''} needs about {least} here."
         )
-    return replace(_plan(request, costs, *fitting), speed=speed)
+    return replace(_plan(request, costs, *size), speed=speed)
 
 
 def _plan(request: CompareRequest, costs: Mapping[str, float], seeds: int, epochs: int) -> ComparePlan:

@@ -66,13 +66,13 @@ def _measure(recipe: Recipe, seconds: float) -> Speed:
 
     part = min(recipe.batch, FIRST_PART)
     step(part)  # the first one also allocates
-    taken = step(part)
-    while part < recipe.batch and taken * 4 < seconds:
+    duration = step(part)
+    while part < recipe.batch and duration * 4 < seconds:
         part = min(recipe.batch, 4 * part)
-        taken = step(part)
-    if taken * STEPS < seconds:
-        taken = sum(step(part) for _ in range(STEPS)) / STEPS
-    per_step = taken * recipe.batch / part
+        duration = step(part)
+    if duration * STEPS < seconds:
+        duration = sum(step(part) for _ in range(STEPS)) / STEPS
+    per_step = duration * recipe.batch / part
     images, _ = next(iter(data.test_batches(part, slice(part))))
     started = time.perf_counter()
     with torch.no_grad():
