@@ -22,7 +22,7 @@ from coterie.errors import InputError, Stopped
 from coterie.experiments import compare as module
 from coterie.experiments.compare import plan_comparison
 from coterie.experiments.compare_plan import CompareRequest, note_plan
-from coterie.training.loop import train
+from coterie.training.loop import train_recipe
 from tests.helpers.common import build_once, printed
 
 WORDS = ["--model", "resnet8", "--data", "digits", "--data.limit", "5", "--batch", "25", "--epochs", "1"]
@@ -50,7 +50,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         note_plan(comparison, plan)
         for label, jobs in plan.jobs(comparison).items():
             for job in jobs:
-                train(comparison.recipe(label, seed=job.seed), out / job.name)
+                train_recipe(comparison.recipe(label, seed=job.seed), out / job.name)
 
     return build_once(tmp_path_factory, "comparison", train_all)
 
@@ -157,7 +157,7 @@ def test_from_python_with_objects_and_again_after_a_stop(tmp_path: Path, monkeyp
             titles.append("stopped")
             raise Stopped("stopped by a signal")
         titles.append(title)
-        train(recipe, path, title)
+        train_recipe(recipe, path, title)
 
     monkeypatch.setattr(module, "train_recipe", train_some)
     with pytest.raises(Stopped):

@@ -260,7 +260,7 @@ def test_bad_input_is_one_sentence_of_python(run: coterie.Run, tmp_path: Path) -
         "`model_options` are for a network that is made", model=TinyNet(10, channels=1), model_options={"a": 1}
     )
     images, labels = pixels(20)
-    refuses("`data` is a name, a directory, a pair .* not int", data=3)
+    refuses("`data` is a name, a path, a pair .* not int", data=3)
     refuses("is a DataLoader: give its Dataset", data=(DataLoader(Pairs(4)), Pairs(4)))
     refuses(r"\(images, labels\) of equal length", data=((images, labels[:3]), (images, labels)))
     refuses(r"give them as \(N, C, H, W\)", data=((images.repeat(1, 3, 1, 1).movedim(1, 3), labels),) * 2)

@@ -51,8 +51,9 @@ def test_a_table_in_a_document_is_that_of_the_results(command: str, text: str) -
     named = dict(zip(options[::2], options[1::2], strict=True))
     protocol = (PROTOCOLS | STUDIES)[named.pop("--protocol")]
     seeds = int(named.pop("--seeds", planned_seeds(what, protocol)))
-    only, against = named.pop("--only", ""), named.pop("--against", "")
-    reproduction = Reproduction(what, protocol, ROOT / default_out(what, protocol), seeds, only, against=against)
+    only, against, brief = named.pop("--only", ""), named.pop("--against", ""), named.pop("--brief", "") == "true"
+    out = ROOT / default_out(what, protocol)
+    reproduction = Reproduction(what, protocol, out, seeds, only, against=against, brief=brief)
     written = reproduction.tables().markdown()
     assert not named and text.strip() == written.strip(), f"coterie reproduce {command} --show --into"
 

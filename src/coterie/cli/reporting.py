@@ -25,6 +25,7 @@ def reproduce(
     show: bool = False,
     format: Literal["table", "markdown", "json"] = "table",
     into: str = "",
+    brief: bool = False,
 ) -> None:
     """A table or figure of the paper, or the study: train what is missing of it, show what there is.
 
@@ -47,6 +48,7 @@ def reproduce(
         show: train nothing, show what there is.
         format: a table for the terminal, Markdown or JSON.
         into: write the Markdown table to its place in this document instead.
+        brief: show error, difference and cost alone, of the paper's tables.
     """
     from ..experiments.runner import raise_failed
     from ..paper.dry_run import list_runs
@@ -55,7 +57,7 @@ def reproduce(
     if threads < 1 or (processes is not None and processes < 1):
         raise InputError("--processes and --threads must be at least 1.")
     directory = Path(out) if out else None
-    reproduction = Reproduction(what, protocol, directory, seeds, only, data_root, against)
+    reproduction = Reproduction(what, protocol, directory, seeds, only, data_root, against, brief)
     jobs = reproduction.jobs(shard)
     if not show:
         reproduction.check_screened()

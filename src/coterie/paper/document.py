@@ -12,13 +12,19 @@ END = "<!-- end -->"
 
 
 def block_marker(
-    experiment: str, protocol: str, only: str = "", seeds: int | None = None, against: str = ""
+    experiment: str,
+    protocol: str,
+    only: str = "",
+    seeds: int | None = None,
+    against: str = "",
+    brief: bool = False,
 ) -> str:
     """Return the command, with those options that change a table's content; `seeds` if not the planned ones."""
     words = [experiment, "--protocol", protocol]
     words += ["--only", only] if only else []
     words += ["--seeds", str(seeds)] if seeds is not None else []
     words += ["--against", against] if against else []
+    words += ["--brief", "true"] if brief else []
     return f"<!-- coterie reproduce {shlex.join(words)} -->"
 
 

@@ -47,6 +47,7 @@ class Reproduction:
         only: which cells, as `select_cells` understands it.
         data_root: where the data sets are; ImageNet's folder is `imagenet` in there.
         against: the row that the others are compared with, if not the first.
+        brief: show three numbers a row: error, difference, cost.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Reproduction:
         only: str = "",
         data_root: str = "data",
         against: str = "",
+        brief: bool = False,
     ) -> None:
         protocols = PROTOCOLS | STUDIES
         if isinstance(protocol, str) and protocol not in protocols:
@@ -72,6 +74,7 @@ class Reproduction:
                 f"The protocol {self.protocol.name} has no {experiment}: choose --protocol {' or '.join(suited)}."
             )
         self.experiment, self.only, self.data_root, self.against = experiment, only, data_root, against
+        self.brief = brief
         self.out = default_out(experiment, self.protocol) if out is None else out
         self.seeds = planned_seeds(experiment, self.protocol) if seeds is None else seeds
         if self.seeds < 1:
@@ -120,7 +123,7 @@ class Reproduction:
     def marker(self) -> str:
         """The line of a document after which its table stands."""
         seeds = None if self.seeds == planned_seeds(self.experiment, self.protocol) else self.seeds
-        return block_marker(self.experiment, self.protocol.name, self.only, seeds, self.against)
+        return block_marker(self.experiment, self.protocol.name, self.only, seeds, self.against, self.brief)
 
     def tables(self) -> ResultTables:
         """Return the tables from the runs that there are."""
@@ -130,7 +133,7 @@ class Reproduction:
         lines = result_lines(self.experiment, self.cells, self.everything, runs, self.against)
         if isinstance(self.protocol, Study):
             return study_tables(self.experiment, self.protocol, lines, self.everything, runs)
-        return paper_tables(self.experiment, lines, runs)
+        return paper_tables(self.experiment, lines, runs, self.brief)
 
     def present(self, form: Literal["table", "markdown", "json"] = "table", into: str = "") -> None:
         """Print what there is, or write it into a document; draw the figure too."""

@@ -22,6 +22,10 @@ EXPLAINED = (
     "average; for ensembles, of all peers. Cost: training time relative to the first row, a teacher's "
     "included. Other work shared the machine, so each run's time is computed from its fastest stretch."
 )
+BRIEFLY_EXPLAINED = (
+    "Top-1 error of the last epoch, mean ± standard deviation over seeds; difference over the common seeds (how "
+    "many) ± half its 95 % confidence interval; cost: training time."
+)
 PAPER_FIELDS = (
     *("setting", "row", "seeds", "error", "raw", "averaged", "paper", "beside", "reference", "difference"),
     *("cost", "further", "notes", "origins"),
@@ -101,15 +105,17 @@ def column_table(title: str, columns: Sequence[Column[T]], lines: Sequence[T], n
     return Table(title, [heading for heading, _ in columns], rows, note)
 
 
-def paper_tables(experiment: str, lines: Sequence[ResultLine], runs: ResultRuns) -> ResultTables:
-    """Return a table for each setting, the last with what explains all."""
+def paper_tables(
+    experiment: str, lines: Sequence[ResultLine], runs: ResultRuns, brief: bool = False
+) -> ResultTables:
+    """Return a table for each setting, the last with what explains all; `brief` ones have three numbers a row."""
     groups = [list(group) for _, group in groupby(lines, key=lambda line: line.setting)]
     tables = [
         column_table(
             f"{paper_title(experiment)}: {group[0].setting}",
-            paper_columns(group[0]),
+            brief_columns(group[0]) if brief else paper_columns(group[0]),
             group,
-            EXPLAINED if group is groups[-1] else "",
+            (BRIEFLY_EXPLAINED if brief else EXPLAINED) if group is groups[-1] else "",
         )
         for group in groups
     ]
@@ -153,6 +159,16 @@ def paper_columns(first: ResultLine, report: bool = False) -> list[Column[Result
             ("runs", lambda line: number(line.error.count)),
         ]
     return columns + [(name, _further_cell(name)) for name in first.further]
+
+
+def brief_columns(first: ResultLine) -> list[Column[ResultLine]]:
+    """Return the columns for somebody who reads nothing else."""
+    return [
+        ("", lambda line: text(line.row)),
+        ("error %", _error_or_state),
+        (f"difference to {first.reference}", lambda line: difference(line.difference)),
+        ("cost", lambda line: number(line.cost, "{:.1f}")),
+    ]
 
 
 def _further_cell(name: str) -> Callable[[ResultLine], Cell]:
