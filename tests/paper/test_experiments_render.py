@@ -254,7 +254,7 @@ def test_dry_run_lists_runs_with_a_time(
     main(["reproduce", "fig5", "--protocol", "toy", "--out", str(tmp_path / "x"), "--dry-run", "--seeds", "1"])
     text = capsys.readouterr().out
     assert "4 runs; " in text and text.count("missing") == 4 and "cannot be estimated" not in text
-    assert len(re.findall(r"2 │ +[\d.]+ │ +\d+ s │", text)) == 4  # two epochs left of each, and how long that takes
+    assert len(re.findall(r"2 │ +[\d.]+ │ +\d+ s │", text)) == 4  # epochs left, cost, time
     assert not (tmp_path / "x").exists()
     with monkeypatch.context() as patch:  # without the data there is a list all the same
         patch.chdir(tmp_path)
