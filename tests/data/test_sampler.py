@@ -39,3 +39,18 @@ def test_a_continued_epoch_has_the_remaining_steps():
     assert len(remaining) == len(whole) - 2
     for step, expected in zip(remaining, whole[2:], strict=True):
         assert np.array_equal(step.images, expected.images)
+
+
+def test_an_epoch_keeps_every_image_and_leaves_none_alone() -> None:
+    for size, batch, expected in [
+        (10, 4, [4, 4, 2]),
+        (9, 4, [4, 5]),
+        (8, 4, [4, 4]),
+        (1, 1, [1]),
+        (3, 1, [1, 1, 1]),
+    ]:
+        parts = batch_slices(size, batch)
+        if batch > 1:
+            assert [p.stop - p.start for p in parts] == expected
+        assert [i for p in parts for i in range(size)[p]] == list(range(size))
+    assert len(batch_slices(50000, 128)) == 391  # the paper's 117,300 steps in 300 epochs

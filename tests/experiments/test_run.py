@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from dataclasses import MISSING, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,31 +86,6 @@ def test_names_and_defaults_are_those_of_the_command() -> None:
             assert parameters[name].default == field.default, name
     named = {name: p.default for name, p in parameters.items() if name != "model_options"}
     assert from_options(named).config == from_options({}).config  # names of classes stand for the same defaults
-
-
-def test_classes_and_partials_are_written_as_the_names_that_the_command_takes(tmp_path: Path) -> None:
-    by_object = from_options(
-        {
-            "method": partial(coterie.KDCL, temperature=2.0),
-            "optimizer": partial(torch.optim.AdamW, lr=0.01),
-            "schedule": coterie.Cosine(floor=0.1),
-            "mix": coterie.CutMix(probability=0.25),
-            "model": make_tiny,
-        }
-    )
-    by_name = from_options(
-        {
-            "method": {"class_path": "KDCL", "init_args": {"temperature": 2.0}},
-            "optimizer": {"class_path": "AdamW", "init_args": {"lr": 0.01, "weight_decay": 0.01}},
-            "schedule": {"class_path": "Cosine", "init_args": {"floor": 0.1}},
-            "mix": {"class_path": "CutMix", "init_args": {"probability": 0.25}},
-            "model": f"{__name__}:make_tiny",
-        }
-    )
-    assert by_object.config == by_name.config and not by_object.objects
-    assert by_object.method_class is coterie.KDCL and by_object.method_options["temperature"] == 2.0
-    # A class that is given as an object has its own defaults, not those of the recipe's SGD.
-    assert by_object.config["optimizer"]["init_args"]["weight_decay"] == 0.01
 
 
 @pytest.mark.parametrize("data", ["tensors", "datasets", "folder", "Data", "name"])
@@ -304,19 +278,6 @@ def test_a_plain_callable_without_a_name_makes_networks(tmp_path: Path) -> None:
         out=tmp_path / "r",
     )
     assert isinstance(run.student(), nn.Sequential) and "Maker" in repr(run)
-
-
-def test_values_of_numpy_and_torch_are_written_as_plain_ones() -> None:
-    recipe = from_options(
-        {
-            "optimizer": {"class_path": "SGD", "init_args": {"lr": np.float64(0.05)}},
-            "seed": np.int64(3),
-            "class_weights": torch.ones(10),
-            "device": torch.device("cpu"),
-        }
-    )
-    assert not recipe.objects and recipe.config["optimizer"]["init_args"]["lr"] == 0.05
-    assert recipe.config["seed"] == 3 and recipe.config["class_weights"] == [1.0] * 10 and recipe.device == "cpu"
 
 
 class Renamed(Pairs):

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -19,6 +20,9 @@ import torch
 from filelock import FileLock
 from PIL import Image
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from coterie.config.recipe import Recipe
 
 # Results are the same to the bit only with the same number of threads, in this process and in those it starts.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -40,6 +44,14 @@ class TinyNet(nn.Module):
         x = torch.relu(self.stage3(self.stage2(self.stage1(self.stem(x)))))
         logits: Tensor = self.head(x.mean((2, 3)))
         return logits
+
+
+def small_recipe(**options: object) -> Recipe:
+    """Return four epochs of ResNet-8 on a hundred digits."""
+    from coterie.config.options import from_options
+
+    data = {"class_path": "digits", "init_args": {"limit": 10}}
+    return from_options({"model": "resnet8", "data": data, "epochs": 4, "batch": 32, **options})
 
 
 def coterie(*arguments: object, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
