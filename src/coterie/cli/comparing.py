@@ -178,7 +178,7 @@ def print_comparison(comparison: Comparison) -> None:
         console.print(sentence, highlight=False, markup=False)
     if comparison.winner is None:
         return
-    run = comparison.runs[comparison.winner][0].path
+    run = comparison.out / comparison.runs[comparison.winner][0].path.name
     print(f"{comparison.out / 'report.html'}: the page with all curves; open it in a browser.")
     print(f"To ship {comparison.winner}, of its first seed:")
-    print(f"  coterie export {shlex.quote(str(run))} --format onnx -o student.onnx")
+    print(f"  coterie export {shlex.quote(str(run))} -o student.onnx")
