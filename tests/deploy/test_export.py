@@ -139,8 +139,8 @@ def test_figures_of_other_weights_are_not_stored(pcl_run: Path, tmp_path: Path) 
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("epochs: 5", "epochs: 9"))
     (run / "metrics.jsonl").write_text("")
-    _, told = printed("export", run, "-o", tmp_path / "s")
-    assert "is not finished: 5 of 9 epochs" in told and open_exported(tmp_path / "s").metadata.scores == {}
+    _, stderr = printed("export", run, "-o", tmp_path / "s")
+    assert "is not finished: 5 of 9 epochs" in stderr and open_exported(tmp_path / "s").metadata.scores == {}
 
 
 def test_classes_that_changed_since_are_refused(pcl_run: Path, tmp_path: Path) -> None:

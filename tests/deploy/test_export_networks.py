@@ -98,9 +98,9 @@ def test_every_network_makes_the_round_trip(name: str, kind: str, tmp_path: Path
     generator = torch.Generator().manual_seed(2)
     sizes = (1, 3) if shape[1] > 32 else (1, 3, 64)
     images = [torch.randn(size, *shape, generator=generator) for size in sizes]
-    found = compare_outputs(network, open_exported(tmp_path / "file", trust=True), images)
-    assert found["relative_difference"] <= found["tolerance"]
-    assert found["label_agreement"] == 1.0
+    comparison = compare_outputs(network, open_exported(tmp_path / "file", trust=True), images)
+    assert comparison["relative_difference"] <= comparison["tolerance"]
+    assert comparison["label_agreement"] == 1.0
 
 
 @pytest.mark.slow
@@ -117,11 +117,11 @@ def test_every_ensemble_makes_the_round_trip(name: str, kind: str, tmp_path: Pat
     cut = default_cut(make(), example)
     network = EnsembleWithPeers(Ensemble(PCL(PeerNet(make, 3, cut, example)))).eval()
     lived_in(network)
-    told = {"method": "PCL", "options": {}, "peers": 3, "cut": cut}
+    ensemble = {"method": "PCL", "options": {}, "peers": 3, "cut": cut}
     put = make_writer(network, example, kind)  # type: ignore[arg-type]
-    put(tmp_path / "file", metadata(name, 7, shape, ensemble=told))
-    found = compare_outputs(network, open_exported(tmp_path / "file", trust=True), [torch.randn(3, *shape)])
-    assert found["relative_difference"] <= found["tolerance"] and found["label_agreement"] == 1.0
+    put(tmp_path / "file", metadata(name, 7, shape, ensemble=ensemble))
+    comparison = compare_outputs(network, open_exported(tmp_path / "file", trust=True), [torch.randn(3, *shape)])
+    assert comparison["relative_difference"] <= comparison["tolerance"] and comparison["label_agreement"] == 1.0
 
 
 @pytest.mark.slow

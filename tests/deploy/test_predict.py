@@ -46,8 +46,8 @@ def digits(pcl_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_folder_gets_the_probabilities_that_evaluate_sees(pcl_run: Path, shipped: Path, digits: Path) -> None:
     result = coterie("predict", shipped / "ensemble.onnx", digits, "--json", "--top", 3, "--batch", 7)
     assert result.returncode == 0, result.stderr
-    found = {Path(row["image"]).name: row for row in json.loads(result.stdout)}
-    assert len(found) == 20
+    rows_by_name = {Path(row["image"]).name: row for row in json.loads(result.stdout)}
+    assert len(rows_by_name) == 20
     recipe, method, _ = restored(pcl_run)
     method.eval()
     with torch.no_grad():
@@ -56,7 +56,7 @@ def test_a_folder_gets_the_probabilities_that_evaluate_sees(pcl_run: Path, shipp
     p = (logits["ensemble"] / t).softmax(1)
     peers = torch.stack([logits[f"mean{j}"] for j in (1, 2, 3)]).div(t).softmax(-1)
     for i in range(20):
-        row = found[f"{i:02}.png"]
+        row = rows_by_name[f"{i:02}.png"]
         values, index = p[i].topk(3)
         assert [guess["label"] for guess in row["top"]] == [str(int(k)) for k in index]
         torch.testing.assert_close(
@@ -100,10 +100,10 @@ def test_bad_pictures_are_counted_and_the_others_go_on(shipped: Path, digits: Pa
     (tmp_path / "d.png").write_bytes(b"")
     (tmp_path / "e.png").write_bytes(good)
     (tmp_path / "notes.txt").write_text("not counted")
-    rows, told = printed("predict", shipped / "student.safetensors", tmp_path, "--json")
+    rows, stderr = printed("predict", shipped / "student.safetensors", tmp_path, "--json")
     assert [Path(row["image"]).name for row in json.loads(rows)] == ["a.png", "e.png"]
-    assert "b.jpg cannot be read as a picture: not an image." in told and "c.png cannot be read" in told
-    assert "2 labelled, 3 skipped" in told
+    assert "b.jpg cannot be read as a picture: not an image." in stderr and "c.png cannot be read" in stderr
+    assert "2 labelled, 3 skipped" in stderr
     sentence = refused("predict", shipped / "student.safetensors", tmp_path / "b.jpg")
     assert sentence.endswith("b.jpg cannot be read as a picture: not an image.")
     with pytest.raises(InputError, match=r"none\.png cannot be read as a picture: no such file or directory\."):
@@ -118,10 +118,10 @@ def test_odd_names(shipped: Path, digits: Path, tmp_path: Path, monkeypatch: pyt
     odd = os.fsencode(tmp_path) + b"/\xff, 1.png"
     shutil.copy(good, odd)
     os.mkfifo(tmp_path / "waiting.png")
-    listed, told = printed("predict", file, "-", "--csv", "--top", 1, stdin=odd + b"\r\n-\n" + bytes(tmp_path))
+    listed, stderr = printed("predict", file, "-", "--csv", "--top", 1, stdin=odd + b"\r\n-\n" + bytes(tmp_path))
     rows = list(csv.reader(io.StringIO(listed.encode().decode())))
     assert [Path(row[0]).name for row in rows] == ["image", "\ufffd, 1.png", "\ufffd, 1.png"]
-    assert "waiting.png cannot be read as a picture: not a file." in told
+    assert "waiting.png cannot be read as a picture: not a file." in stderr
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(good.read_bytes())))
     assert "one per line, not a picture itself" in refused("predict", file, "-")
 
@@ -135,8 +135,8 @@ def test_a_folder_that_cannot_be_opened_is_told(digits: Path, monkeypatch: pytes
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", closed)
-    found = list(list_pictures([str(digits)]))
-    assert len(found) == 11 and found[-1] == digits / "odd"
+    files = list(list_pictures([str(digits)]))
+    assert len(files) == 11 and files[-1] == digits / "odd"
 
 
 def test_a_huge_picture_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
@@ -168,9 +168,9 @@ def test_pictures_of_every_kind_look_alike(tmp_path: Path) -> None:
     plain.save(tmp_path / "lossless.webp", lossless=True)
     for file in sorted(tmp_path.iterdir()):
         for channels in (1, 3):
-            found = np.asarray(pictures.decode_picture(file, channels))
+            pixels = np.asarray(pictures.decode_picture(file, channels))
             expected = grey if channels == 1 else np.stack([grey] * 3, axis=-1)
-            np.testing.assert_array_equal(found, expected, err_msg=file.name)
+            np.testing.assert_array_equal(pixels, expected, err_msg=file.name)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -198,12 +198,12 @@ def test_preparing_is_torchvisions_resize_crop_and_normalise(tmp_path: Path) -> 
     rng = np.random.default_rng(1)
     picture = Image.fromarray(rng.integers(0, 256, (90, 130, 3), dtype=np.uint8))
     how = {"channels": 3, "size": [32, 24], "resize": 45, "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.25, 0.5]}
-    found = pictures.prepare_picture(picture, how)
+    prepared = pictures.prepare_picture(picture, how)
     small = np.asarray(picture.resize((65, 45), Image.Resampling.BILINEAR), dtype=np.float64)
     centre = small[6 : 6 + 32, 20 : 20 + 24] / 255
     expected = ((centre - np.array(how["mean"])) / np.array(how["std"])).transpose(2, 0, 1)
     level = 1.01 / 255 / min(how["std"])  # Pillow's resizing and torch's differ by a grey level
-    np.testing.assert_allclose(found.numpy(), expected, atol=level)
+    np.testing.assert_allclose(prepared.numpy(), expected, atol=level)
     straight = pictures.prepare_picture(picture, {**how, "resize": None})
     assert straight.shape == (3, 32, 24)
     squashed = np.asarray(picture.resize((24, 32), Image.Resampling.BILINEAR), dtype=np.float64) / 255
@@ -289,11 +289,11 @@ class Bytes(Floats):
 
 
 def test_what_a_dataset_says_of_its_preparation(tmp_path: Path) -> None:
-    told = dataset("tests.deploy.test_predict.Bytes", workers=0)
-    told.load()
+    data = dataset("tests.deploy.test_predict.Bytes", workers=0)
+    data.load()
     expected = {"channels": 3, "size": [8, 6], "resize": None, "filter": "bilinear"}
     expected |= {"mean": [0.5] * 3, "std": [0.25] * 3}
-    assert told.preprocessing() == expected
+    assert data.preprocessing() == expected
     own = dataset("tests.deploy.test_predict.Floats", workers=0)
     own.load()
     assert own.preprocessing() == {**expected, "size": [8, 8], "resize": 8, "mean": None, "std": None}

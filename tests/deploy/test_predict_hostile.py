@@ -118,12 +118,12 @@ def test_a_graph_that_gives_nonsense(tmp_path: Path) -> None:
     images = helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", *SHAPE])
 
     def predicted(outputs: dict[str, tuple[tuple[int, ...], float]], inputs: int = 1, text: bytes = b"") -> None:
-        nodes, told = [], []
+        nodes, graph_outputs = [], []
         for name, (shape, value) in outputs.items():
             filled = helper.make_tensor(name, TensorProto.FLOAT, shape, [value] * math.prod(shape))
             nodes.append(helper.make_node("Constant", [], [name], value=filled))
-            told.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
-        graph = helper.make_graph(nodes, "nonsense", [images][:inputs], told)
+            graph_outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+        graph = helper.make_graph(nodes, "nonsense", [images][:inputs], graph_outputs)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
         model.metadata_props.add(key="coterie", value=metadata("resnet8", 4, SHAPE).to_json())
         content = model.SerializeToString().replace(b"class 0", text or b"class 0")

@@ -20,18 +20,20 @@ pytestmark = pytest.mark.skipif(not is_installed(), reason="chromium and chromed
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    made = Browser()
-    yield made
-    made.close()
+    chromium = Browser()
+    yield chromium
+    chromium.close()
 
 
 @pytest.fixture(scope="module")
 def file(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("page") / "report.html"
+    file_path = tmp_path_factory.mktemp("page") / "report.html"
     page.write_report(
-        [trained], made, f"A very long title with {EVIL} and a_word_that_is_much_longer_than_a_telephone_is_wide"
+        [trained],
+        file_path,
+        f"A very long title with {EVIL} and a_word_that_is_much_longer_than_a_telephone_is_wide",
     )
-    return made
+    return file_path
 
 
 @pytest.mark.parametrize("width", [360, 1280])

@@ -44,8 +44,8 @@ def test_text_markdown_csv_and_latex_hold_the_same_numbers(
     assert error.replace("±", r"$\pm$") in latex and r"error \%" in latex
     assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 3
     each = [trained / name for name in ("Baseline-0", "Baseline-1", "PCL-0", "PCL-1")]
-    made = coterie("report", *each, "--format", "csv", "-o", tmp_path / "t.csv")
-    assert made.returncode == 0, made.stderr
+    result = coterie("report", *each, "--format", "csv", "-o", tmp_path / "t.csv")
+    assert result.returncode == 0, result.stderr
     first = (tmp_path / "t.csv").read_text().split("\n\n")[0]
     rows = list(csv.DictReader(io.StringIO(first)))
     last = over_seeds(trained, "PCL", lambda r: r["predictors"]["mean1"]["error"])[:, -1]

@@ -29,8 +29,8 @@ from tests.helpers.report import EVIL, OPTIONS, Page, hostile, over_seeds, recor
 
 
 def test_cost_is_four_fold_and_its_curves_follow(trained: Path, shown: Page) -> None:
-    made = from_options({**OPTIONS, "data": {"class_path": "digits"}, "method": "Baseline"}).build()
-    one = macs(made.net.peers[0], (1, 8, 8))
+    method = from_options({**OPTIONS, "data": {"class_path": "digits"}, "method": "Baseline"}).build()
+    one = macs(method.net.peers[0], (1, 8, 8))
     classifier = 3 * 64 * 10  # the ensemble's: three features of 64 to ten classes
     plain = 3 * one - 64 * 9 * 16  # nothing needs the gradient of the images: the stem has two passes
     steps = [plain, 3 * plain + 3 * one + 3 * classifier]
@@ -147,11 +147,11 @@ def test_measured_costs_are_shown(copied: Path, tmp_path: Path) -> None:
     page.write_report([copied], tmp_path / "r.html", "t")
     title = "Plain network, student and ensemble, resnet8 on hostile"
     head, *rows = Page((tmp_path / "r.html").read_text()).tables[title]
-    found = [dict(zip((c[0] for c in head), (c[0] for c in row), strict=True)) for row in rows]
-    assert [row["network"] for row in found] == ["plain", "student", "ensemble"]
-    assert found[2]["parameters"] == "220" and found[2]["torch, × plain"] == "1.50"
-    assert found[2]["torch, images/s in batches of 64"] == "2,500"
-    assert found[2]["ONNX Runtime, ms for 1 image"] == found[0]["ONNX Runtime, × plain"] == NOTHING
+    table_rows = [dict(zip((c[0] for c in head), (c[0] for c in row), strict=True)) for row in rows]
+    assert [row["network"] for row in table_rows] == ["plain", "student", "ensemble"]
+    assert table_rows[2]["parameters"] == "220" and table_rows[2]["torch, × plain"] == "1.50"
+    assert table_rows[2]["torch, images/s in batches of 64"] == "2,500"
+    assert table_rows[2]["ONNX Runtime, ms for 1 image"] == table_rows[0]["ONNX Runtime, × plain"] == NOTHING
 
 
 def test_an_evaluation_of_other_weights_is_named(copied: Path, tmp_path: Path) -> None:

@@ -126,9 +126,9 @@ def test_a_full_mini_table_stays_below_three_megabytes(trained: Path, tmp_path: 
                         scores["error"] = 40 + draw.random()
                     file.write(json.dumps(first) + "\n")
     page.write_report([tmp_path / "runs"], tmp_path / "r.html", "t")
-    found = Page((tmp_path / "r.html").read_text())
-    assert len(found.column("Results", "method")) == 12
-    x, y = found.lines["Error of the deployed network, resnet8 on hostile"]["Method3"]
+    html_page = Page((tmp_path / "r.html").read_text())
+    assert len(html_page.column("Results", "method")) == 12
+    x, y = html_page.lines["Error of the deployed network, resnet8 on hostile"]["Method3"]
     assert len(x) <= 150 and x[-1] == 300
     last = np.mean([records(tmp_path / f"runs/3-{s}")[-1]["predictors"]["mean1"]["error"] for s in range(3)])
     assert y[-1] == brief(float(last))

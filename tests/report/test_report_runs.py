@@ -27,10 +27,10 @@ def test_names_from_data_and_people_stay_text(copied: Path, tmp_path: Path, show
     lines = (run / "metrics.jsonl").read_text().replace('"ce_peers"', '"<b>term</b>\\" onload=\\"x"')
     (run / "metrics.jsonl").write_text(lines)
     page.write_report([copied], tmp_path / "r.html", "t")
-    found = Page((tmp_path / "r.html").read_text())
-    assert found.tags.count("script") == 1 and "b" not in found.tags
-    assert "<img src=x onerror=alert(2)>" in found.text and f'coterie "{EVIL}"' in found.text
-    assert '<b>term</b>" onload="x' in found.lines["Loss terms: PCL, resnet8 on hostile"]
+    html_page = Page((tmp_path / "r.html").read_text())
+    assert html_page.tags.count("script") == 1 and "b" not in html_page.tags
+    assert "<img src=x onerror=alert(2)>" in html_page.text and f'coterie "{EVIL}"' in html_page.text
+    assert '<b>term</b>" onload="x' in html_page.lines["Loss terms: PCL, resnet8 on hostile"]
     assert html.escape(EVIL) in (tmp_path / "r.html").read_text()
 
 
@@ -38,13 +38,13 @@ def test_records_of_older_versions_have_no_balanced_error(copied: Path, tmp_path
     for file in copied.glob("PCL-*/metrics.jsonl"):
         file.write_text(re.sub(r'"balanced_error": [\d.]+, ', "", file.read_text()))
     page.write_report([copied], tmp_path / "r.html", "t")
-    found = Page((tmp_path / "r.html").read_text())
+    html_page = Page((tmp_path / "r.html").read_text())
     for table in ("Results", "Cost of training", "Student and ensemble"):
-        methods = [text for text, _ in found.column(table, "method")]
-        shown = dict(zip(methods, found.column(table, "balanced error %"), strict=True))
+        methods = [text for text, _ in html_page.column(table, "method")]
+        shown = dict(zip(methods, html_page.column(table, "balanced error %"), strict=True))
         errors = [records(copied / f"Baseline-{s}")[-1]["predictors"]["peer1"]["balanced_error"] for s in (0, 1)]
         assert shown["Baseline"][1] == pytest.approx(sum(errors) / 2) and shown["PCL"] == (NOTHING, None)
-        assert found.column("Runs", "state")[-1][0] == "complete"
+        assert html_page.column("Runs", "state")[-1][0] == "complete"
 
 
 def test_missing_partial_and_failed_runs_are_shown_and_named(copied: Path, tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_missing_partial_and_failed_runs_are_shown_and_named(copied: Path, tmp_p
     (copied / "Baseline-1" / "evaluation.json").unlink()
     (copied / "Baseline-1" / "environment.json").write_text("{")
     page.write_report([copied], tmp_path / "r.html", "t")
-    found = Page((tmp_path / "r.html").read_text())
-    named = zip(found.column("Runs", "run"), found.column("Runs", "state"), strict=True)
+    html_page = Page((tmp_path / "r.html").read_text())
+    named = zip(html_page.column("Runs", "run"), html_page.column("Runs", "state"), strict=True)
     states = {Path(run).name: state for (run, _), (state, _) in named}
     assert states["PCL-1"] == "complete"
     assert states["PCL-2"] == "2 of 3 epochs so far"
@@ -78,14 +78,14 @@ def test_missing_partial_and_failed_runs_are_shown_and_named(copied: Path, tmp_p
     assert "there is no config.yaml" in states["PCL-7"]
     assert states["Baseline-1"] == "environment.json cannot be read"
     for name, state in states.items():
-        assert state == "complete" or f"{name}: {state.split('; ')[0]}" in found.text
-    assert "Baseline-0 has no evaluation.json that can be read" in found.text
+        assert state == "complete" or f"{name}: {state.split('; ')[0]}" in html_page.text
+    assert "Baseline-0 has no evaluation.json that can be read" in html_page.text
     # Unfinished runs do not count while finished ones are there: seeds 0, 1, 5 and 6 make the mean.
-    methods = [text for text, _ in found.column("Results", "method")]
-    assert found.column("Results", "seeds")[methods.index("PCL")][1] == 4
+    methods = [text for text, _ in html_page.column("Results", "method")]
+    assert html_page.column("Results", "seeds")[methods.index("PCL")][1] == 4
     errors = [records(copied / f"PCL-{s}")[-1]["predictors"]["mean1"]["error"] for s in (0, 1)]
     mean = (3 * errors[0] + errors[1]) / 4
-    assert found.column("Results", "error %")[methods.index("PCL")][1] == pytest.approx(mean)
+    assert html_page.column("Results", "error %")[methods.index("PCL")][1] == pytest.approx(mean)
 
 
 def test_one_run_that_has_only_begun(copied: Path, tmp_path: Path) -> None:
@@ -93,10 +93,13 @@ def test_one_run_that_has_only_begun(copied: Path, tmp_path: Path) -> None:
         if file.name != "config.yaml":
             file.unlink()
     page.write_report([copied / "PCL-0"], tmp_path / "r.html", "t")
-    found = Page((tmp_path / "r.html").read_text())
-    assert "no run has finished an epoch yet" in found.text
-    assert "PCL-0 has no evaluation.json that can be read" in found.text and "`coterie evaluate RUN`" in found.text
-    assert found.column("Results", "error %") == [("–", None)]
+    html_page = Page((tmp_path / "r.html").read_text())
+    assert "no run has finished an epoch yet" in html_page.text
+    assert (
+        "PCL-0 has no evaluation.json that can be read" in html_page.text
+        and "`coterie evaluate RUN`" in html_page.text
+    )
+    assert html_page.column("Results", "error %") == [("–", None)]
 
 
 def test_groups_are_told_apart_by_what_is_unusual(copied: Path) -> None:
@@ -110,8 +113,8 @@ def test_groups_are_told_apart_by_what_is_unusual(copied: Path) -> None:
     variant("b-long", "epochs: 3", "epochs: 12")
     variant("b-views", "views: 1", "views: 3")
     variant("b-parts", "accumulate: 1", "accumulate: 2")  # batch-norm sees less
-    found = grouping.group_runs([runs.read_run(path) for path in runs.find_runs([copied])])
-    labels = {g.label: [r.path.name for r in g.runs] for g in found}
+    run_groups = grouping.group_runs([runs.read_run(path) for path in runs.find_runs([copied])])
+    labels = {g.label: [r.path.name for r in g.runs] for g in run_groups}
     assert labels == {
         "Baseline": ["Baseline-0", "Baseline-1"],
         "PCL": ["PCL-0", "PCL-1"],
@@ -126,18 +129,20 @@ def test_only_the_same_network_on_the_same_data_is_compared(copied: Path, tmp_pa
     config = copied / "Baseline-1" / "config.yaml"
     config.write_text(config.read_text().replace("model: resnet8", "model: resnet14"))
     page.write_report([copied], tmp_path / "r.html", "t")
-    found = Page((tmp_path / "r.html").read_text())
-    names = zip(found.column("Results", "network and data"), found.column("Results", "method"), strict=True)
+    html_page = Page((tmp_path / "r.html").read_text())
+    names = zip(
+        html_page.column("Results", "network and data"), html_page.column("Results", "method"), strict=True
+    )
     rows = [(setting, method) for (setting, _), (method, _) in names]
     assert rows == [("resnet8 on hostile", m) for m in ("Baseline", "PCL")] + [("resnet14 on hostile", "Baseline")]
     alone, peers = (_error(copied / f"{method}-0") for method in ("Baseline", "PCL"))  # the only common seed
-    assert [v for _, v in found.column("Results", "against Baseline")] == [
+    assert [v for _, v in html_page.column("Results", "against Baseline")] == [
         None,
         pytest.approx(peers - alone),
         None,
     ]
-    assert "without two seeds in common" in found.text
-    assert list(found.lines["Error of the deployed network, resnet14 on hostile"]) == ["Baseline"]
+    assert "without two seeds in common" in html_page.text
+    assert list(html_page.lines["Error of the deployed network, resnet14 on hostile"]) == ["Baseline"]
 
 
 def _error(run: Path) -> float:
@@ -150,10 +155,10 @@ def test_runs_without_a_common_seed_are_compared_by_their_means(copied: Path, tm
         config = copied / run / "config.yaml"
         config.write_text(re.sub(r"(?m)^seed: \d", f"seed: {seed}", config.read_text()))
     page.write_report([copied], tmp_path / "r.html", "t")
-    found = Page((tmp_path / "r.html").read_text())
+    html_page = Page((tmp_path / "r.html").read_text())
     gain = sum(_error(copied / f"PCL-{i}") - _error(copied / f"Baseline-{i}") for i in (0, 1)) / 2
-    assert found.column("Results", "against Baseline")[1][0] == f"{gain:+.2f} (0)"
-    assert "without two seeds in common, how much of this is chance is unknown" in found.text
+    assert html_page.column("Results", "against Baseline")[1][0] == f"{gain:+.2f} (0)"
+    assert "without two seeds in common, how much of this is chance is unknown" in html_page.text
 
 
 def test_a_seed_that_was_run_twice_counts_once(copied: Path) -> None:
@@ -161,16 +166,16 @@ def test_a_seed_that_was_run_twice_counts_once(copied: Path) -> None:
     lines = (copied / "again" / "metrics.jsonl").read_text()
     (copied / "again" / "metrics.jsonl").write_text(re.sub(r'"error": [\d.]+', '"error": 50.0', lines))
     base, peers = grouping.group_runs([runs.read_run(path) for path in runs.find_runs([copied])])
-    found = groups.error_difference(peers, base)
+    gap = groups.error_difference(peers, base)
     first, second, alone = (_error(copied / name) for name in ("PCL-0", "PCL-1", "Baseline-0"))
     pairs = [first - alone, (second + 50) / 2 - _error(copied / "Baseline-1")]
-    assert found is not None and found.count == 2 and found.mean == pytest.approx(sum(pairs) / 2)
+    assert gap is not None and gap.count == 2 and gap.mean == pytest.approx(sum(pairs) / 2)
 
 
 def test_a_run_under_two_names_counts_once(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(copied)
-    found = runs.find_runs([Path("PCL-0"), copied / "PCL-0", copied])
-    assert found[0] == Path("PCL-0") and len(found) == len(runs.find_runs([copied]))
+    directories = runs.find_runs([Path("PCL-0"), copied / "PCL-0", copied])
+    assert directories[0] == Path("PCL-0") and len(directories) == len(runs.find_runs([copied]))
 
 
 def test_no_verdict_on_runs_that_go_on(copied: Path) -> None:
@@ -183,10 +188,10 @@ def test_no_verdict_on_runs_that_go_on(copied: Path) -> None:
                 file.write_text(file.read_text().splitlines(keepends=True)[0])
     for run in ("Baseline-0", "Baseline-1", "PCL-0", "PCL-1"):
         shutil.rmtree(copied / run)
-    told = summary.summary_sentences(
+    sentences = summary.summary_sentences(
         grouping.group_runs([runs.read_run(path) for path in runs.find_runs([copied])])
     )
-    assert len(told) == 4 and told[-1] == "1 more is in the table."
+    assert len(sentences) == 4 and sentences[-1] == "1 more is in the table."
 
 
 def test_damaged_numbers_do_not_end_a_report(copied: Path, tmp_path: Path) -> None:
@@ -204,8 +209,8 @@ def test_damaged_numbers_do_not_end_a_report(copied: Path, tmp_path: Path) -> No
 
 
 def labels(root: Path) -> list[tuple[str, str, int]]:
-    found = grouping.group_runs([runs.read_run(path) for path in runs.find_runs([root])])
-    return [(g.setting, g.label, len(g.runs)) for g in found]
+    run_groups = grouping.group_runs([runs.read_run(path) for path in runs.find_runs([root])])
+    return [(g.setting, g.label, len(g.runs)) for g in run_groups]
 
 
 def changed(copied: Path, source: str, name: str, *changes: tuple[str, str]) -> None:
@@ -223,8 +228,8 @@ def test_an_option_that_is_switched_off_tells_recipes_apart(copied: Path) -> Non
     for peers in (2, 4, 5):
         changed(copied, "PCL-0", f"p{peers}", ("peers: 3", f"peers: {peers}"))
     changed(copied, "PCL-0", "plain", ("input_augmentation: true", "input_augmentation: false"))
-    found = [label for _, label, _ in labels(copied)]
-    assert "PCL, no input augmentation" in found and len(set(found)) == len(found) == 6
+    names = [label for _, label, _ in labels(copied)]
+    assert "PCL, no input augmentation" in names and len(set(names)) == len(names) == 6
 
 
 def test_how_and_where_a_run_was_computed_makes_no_other_recipe(copied: Path) -> None:
@@ -259,11 +264,11 @@ def test_of_different_peers_the_first_is_named(copied: Path) -> None:
 def test_a_teacher_does_not_take_the_first_screen(copied: Path, tmp_path: Path) -> None:
     changed(copied, "Baseline-0", "A-teacher", ("model: resnet8", "model: resnet14"))
     page.write_report([copied], tmp_path / "r.html")
-    found = Page((tmp_path / "r.html").read_text())
-    assert "Baseline, PCL: resnet8 on hostile" in found.text
-    assert "Trained besides: resnet14 on hostile (Baseline)." in found.text
-    assert "4.0 ×" in found.tiles and "To train it takes 4.0 times the computation" in found.text
-    assert found.column("Results", "network and data")[-1][0] == "resnet14 on hostile"
+    html_page = Page((tmp_path / "r.html").read_text())
+    assert "Baseline, PCL: resnet8 on hostile" in html_page.text
+    assert "Trained besides: resnet14 on hostile (Baseline)." in html_page.text
+    assert "4.0 ×" in html_page.tiles and "To train it takes 4.0 times the computation" in html_page.text
+    assert html_page.column("Results", "network and data")[-1][0] == "resnet14 on hostile"
 
 
 def test_trainings_of_different_length_are_drawn_over_their_parts(copied: Path, tmp_path: Path) -> None:
@@ -272,9 +277,9 @@ def test_trainings_of_different_length_are_drawn_over_their_parts(copied: Path, 
     with (copied / "long" / "metrics.jsonl").open("a") as file:
         file.writelines(json.dumps({**line, "epoch": line["epoch"] + 3}) + "\n" for line in lines)
     page.write_report([copied], tmp_path / "r.html")
-    found = Page((tmp_path / "r.html").read_text()).lines["Error of the deployed network, resnet8 on hostile"]
-    assert found["PCL"][0] == pytest.approx([100 / 3, 200 / 3, 100], rel=1e-5)
-    assert found["Baseline, epochs 6"][0] == pytest.approx([100 * k / 6 for k in range(1, 7)], rel=1e-5)
+    curves = Page((tmp_path / "r.html").read_text()).lines["Error of the deployed network, resnet8 on hostile"]
+    assert curves["PCL"][0] == pytest.approx([100 / 3, 200 / 3, 100], rel=1e-5)
+    assert curves["Baseline, epochs 6"][0] == pytest.approx([100 * k / 6 for k in range(1, 7)], rel=1e-5)
 
 
 def test_a_record_for_several_epochs_and_weights_ahead_of_it(copied: Path, tmp_path: Path) -> None:
@@ -287,21 +292,21 @@ def test_a_record_for_several_epochs_and_weights_ahead_of_it(copied: Path, tmp_p
         scores["error"] = 1.0
     (run / "metrics.jsonl").write_text(json.dumps(second) + "\n")
     page.write_report([run, copied / "Baseline-0"], tmp_path / "r.html")
-    found = Page((tmp_path / "r.html").read_text())
+    html_page = Page((tmp_path / "r.html").read_text())
     spent = pytest.approx([second["time"]["train"]], rel=1e-4)  # the page rounds
-    assert found.lines["Error over time, resnet8 on hostile"]["PCL"][0] == spent
-    assert "so far, after 2 of 30 epochs, with Baseline on" in found.text
-    assert "too early to compare" in found.text and len(found.tiles) == 4  # and no difference
-    assert found.column("Results", "against Baseline")[1][0] == NOTHING
-    assert "its evaluation.json has an error" not in found.text
-    assert "To train it takes 40.1 times the computation; " in found.text  # of thirty epochs, not of these two
-    assert found.column("Cost of training", "× Baseline by the clock")[1][0] == NOTHING
+    assert html_page.lines["Error over time, resnet8 on hostile"]["PCL"][0] == spent
+    assert "so far, after 2 of 30 epochs, with Baseline on" in html_page.text
+    assert "too early to compare" in html_page.text and len(html_page.tiles) == 4  # and no difference
+    assert html_page.column("Results", "against Baseline")[1][0] == NOTHING
+    assert "its evaluation.json has an error" not in html_page.text
+    assert "To train it takes 40.1 times the computation; " in html_page.text  # of thirty epochs, not of these two
+    assert html_page.column("Cost of training", "× Baseline by the clock")[1][0] == NOTHING
 
 
 def test_a_single_run_says_what_it_cost(copied: Path, tmp_path: Path) -> None:
     page.write_report([copied / "PCL-0"], tmp_path / "r.html")
-    found = Page((tmp_path / "r.html").read_text())
-    assert "4.0 times the computation of the plain network; to use it takes no more." in found.text
+    html_page = Page((tmp_path / "r.html").read_text())
+    assert "4.0 times the computation of the plain network; to use it takes no more." in html_page.text
 
 
 def test_many_problems_do_not_push_the_page_away(copied: Path, tmp_path: Path) -> None:
@@ -328,8 +333,8 @@ def test_environments_are_rows_and_continued_ones_are_there(copied: Path, tmp_pa
     page.write_report([copied / "PCL-0"], tmp_path / "r.html")
     head, *rows = Page((tmp_path / "r.html").read_text()).tables["Environment"]
     assert [cell for cell, _ in head] == ["what", "environment 1", "environment 2"]
-    told = {row[0][0]: [cell for cell, _ in row[1:]] for row in rows}
-    assert told["host"] == [first["host"], "elsewhere"] and "continued" not in told
+    values = {row[0][0]: [cell for cell, _ in row[1:]] for row in rows}
+    assert values["host"] == [first["host"], "elsewhere"] and "continued" not in values
 
 
 def test_what_has_finished_is_compared_before_what_has_not(copied: Path, tmp_path: Path) -> None:
