@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import coterie
-from coterie.config.options import from_options, parser
+from coterie.config.options import OPTIONS, from_options, parser
 from coterie.config.parsing import parse
+from coterie.config.recipe import Recipe
 from coterie.config.schedule import Cosine, Steps, rate
 from coterie.data.sampler import batch_slices
 from tests.helpers.common import TinyNet
@@ -141,3 +142,8 @@ def test_values_of_numpy_and_torch_are_written_as_plain_ones() -> None:
     )
     assert not recipe.objects and recipe.config["optimizer"]["init_args"]["lr"] == 0.05
     assert recipe.config["seed"] == 3 and recipe.config["class_weights"] == [1.0] * 10 and recipe.device == "cpu"
+
+
+def test_a_recipe_that_is_made_directly_describes_all_of_its_options() -> None:
+    config = Recipe(epochs=7).config
+    assert list(config) == OPTIONS and config["epochs"] == 7 and config["method"]["class_path"] == "coterie.PCL"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from coterie.data.digits import digits
+from coterie.report import grouping
+from coterie.runs import reader
 
 EVIL = "<script>alert(1)</script>"
 OPTIONS = {"model": "resnet8", "epochs": 3, "batch": 50}
@@ -80,3 +83,23 @@ class Page(HTMLParser):
         head, *rows = next(rows for caption, rows in self.tables.items() if caption.split(",")[0] == table)
         i = [cell for cell, _ in head].index(name)
         return [row[i] for row in rows]
+
+
+def last_error(run: Path) -> float:
+    last = records(run)[-1]
+    return float(last["predictors"][last["deployed"]]["error"])
+
+
+def changed_copy(copied: Path, source: str, name: str, *changes: tuple[str, str]) -> None:
+    """Copy a run and change its configuration."""
+    shutil.copytree(copied / source, copied / name)
+    config = (copied / name / "config.yaml").read_text()
+    for old, new in changes:
+        assert old in config
+        config = config.replace(old, new)
+    (copied / name / "config.yaml").write_text(config)
+
+
+def group_labels(root: Path) -> list[tuple[str, str, int]]:
+    run_groups = grouping.group_runs([reader.read_run(path) for path in reader.find_runs([root])])
+    return [(g.setting, g.label, len(g.runs)) for g in run_groups]

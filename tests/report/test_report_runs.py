@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from coterie.metrics.seeds import NOTHING
-from coterie.report import grouping, groups, page, summary
+from coterie.report import page
 from coterie.runs import reader as runs
-from tests.helpers.report import EVIL, Page, records
+from tests.helpers.report import EVIL, Page, changed_copy, group_labels, last_error, records
 
 
 def test_names_from_data_and_people_stay_text(copied: Path, tmp_path: Path, shown: Page) -> None:
@@ -102,29 +102,6 @@ def test_one_run_that_has_only_begun(copied: Path, tmp_path: Path) -> None:
     assert html_page.column("Results", "error %") == [("–", None)]
 
 
-def test_groups_are_told_apart_by_what_is_unusual(copied: Path) -> None:
-    def variant(name: str, old: str, new: str) -> None:
-        shutil.copytree(copied / "Baseline-0", copied / name)
-        config = (copied / name / "config.yaml").read_text()
-        assert old in config
-        (copied / name / "config.yaml").write_text(config.replace(old, new))
-
-    variant("b-ema", "ema: false", "ema: true")
-    variant("b-long", "epochs: 3", "epochs: 12")
-    variant("b-views", "views: 1", "views: 3")
-    variant("b-parts", "accumulate: 1", "accumulate: 2")  # batch-norm sees less
-    run_groups = grouping.group_runs([runs.read_run(path) for path in runs.find_runs([copied])])
-    labels = {g.label: [r.path.name for r in g.runs] for g in run_groups}
-    assert labels == {
-        "Baseline": ["Baseline-0", "Baseline-1"],
-        "PCL": ["PCL-0", "PCL-1"],
-        "Baseline, ema": ["b-ema"],
-        "Baseline, epochs 12": ["b-long"],
-        "Baseline, accumulate 2": ["b-parts"],
-        "Baseline, views 3": ["b-views"],
-    }
-
-
 def test_only_the_same_network_on_the_same_data_is_compared(copied: Path, tmp_path: Path) -> None:
     config = copied / "Baseline-1" / "config.yaml"
     config.write_text(config.read_text().replace("model: resnet8", "model: resnet14"))
@@ -135,7 +112,7 @@ def test_only_the_same_network_on_the_same_data_is_compared(copied: Path, tmp_pa
     )
     rows = [(setting, method) for (setting, _), (method, _) in names]
     assert rows == [("resnet8 on hostile", m) for m in ("Baseline", "PCL")] + [("resnet14 on hostile", "Baseline")]
-    alone, peers = (_error(copied / f"{method}-0") for method in ("Baseline", "PCL"))  # the only common seed
+    alone, peers = (last_error(copied / f"{method}-0") for method in ("Baseline", "PCL"))  # the only common seed
     assert [v for _, v in html_page.column("Results", "against Baseline")] == [
         None,
         pytest.approx(peers - alone),
@@ -145,53 +122,15 @@ def test_only_the_same_network_on_the_same_data_is_compared(copied: Path, tmp_pa
     assert list(html_page.lines["Error of the deployed network, resnet14 on hostile"]) == ["Baseline"]
 
 
-def _error(run: Path) -> float:
-    last = records(run)[-1]
-    return float(last["predictors"][last["deployed"]]["error"])
-
-
 def test_runs_without_a_common_seed_are_compared_by_their_means(copied: Path, tmp_path: Path) -> None:
     for run, seed in (("PCL-0", 7), ("PCL-1", 8)):
         config = copied / run / "config.yaml"
         config.write_text(re.sub(r"(?m)^seed: \d", f"seed: {seed}", config.read_text()))
     page.write_report([copied], tmp_path / "r.html", "t")
     html_page = Page((tmp_path / "r.html").read_text())
-    gain = sum(_error(copied / f"PCL-{i}") - _error(copied / f"Baseline-{i}") for i in (0, 1)) / 2
+    gain = sum(last_error(copied / f"PCL-{i}") - last_error(copied / f"Baseline-{i}") for i in (0, 1)) / 2
     assert html_page.column("Results", "against Baseline")[1][0] == f"{gain:+.2f} (0)"
     assert "without two seeds in common, how much of this is chance is unknown" in html_page.text
-
-
-def test_a_seed_that_was_run_twice_counts_once(copied: Path) -> None:
-    shutil.copytree(copied / "PCL-1", copied / "again")
-    lines = (copied / "again" / "metrics.jsonl").read_text()
-    (copied / "again" / "metrics.jsonl").write_text(re.sub(r'"error": [\d.]+', '"error": 50.0', lines))
-    base, peers = grouping.group_runs([runs.read_run(path) for path in runs.find_runs([copied])])
-    gap = groups.error_difference(peers, base)
-    first, second, alone = (_error(copied / name) for name in ("PCL-0", "PCL-1", "Baseline-0"))
-    pairs = [first - alone, (second + 50) / 2 - _error(copied / "Baseline-1")]
-    assert gap is not None and gap.count == 2 and gap.mean == pytest.approx(sum(pairs) / 2)
-
-
-def test_a_run_under_two_names_counts_once(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(copied)
-    directories = runs.find_runs([Path("PCL-0"), copied / "PCL-0", copied])
-    assert directories[0] == Path("PCL-0") and len(directories) == len(runs.find_runs([copied]))
-
-
-def test_no_verdict_on_runs_that_go_on(copied: Path) -> None:
-    """Four settings, in each a Baseline that has finished and a PCL that has not."""
-    for width in (1, 2, 3, 4):
-        for run in ("Baseline-0", "PCL-0"):
-            changed(copied, run, f"{run}-w{width}", ("model: resnet8", f"model: resnet8w{width}"))
-            file = copied / f"{run}-w{width}" / "metrics.jsonl"
-            if run == "PCL-0":
-                file.write_text(file.read_text().splitlines(keepends=True)[0])
-    for run in ("Baseline-0", "Baseline-1", "PCL-0", "PCL-1"):
-        shutil.rmtree(copied / run)
-    sentences = summary.summary_sentences(
-        grouping.group_runs([runs.read_run(path) for path in runs.find_runs([copied])])
-    )
-    assert len(sentences) == 4 and sentences[-1] == "1 more is in the table."
 
 
 def test_damaged_numbers_do_not_end_a_report(copied: Path, tmp_path: Path) -> None:
@@ -208,42 +147,13 @@ def test_damaged_numbers_do_not_end_a_report(copied: Path, tmp_path: Path) -> No
     assert len(runs.read_run(copied / "PCL-1").records) == 2
 
 
-def labels(root: Path) -> list[tuple[str, str, int]]:
-    run_groups = grouping.group_runs([runs.read_run(path) for path in runs.find_runs([root])])
-    return [(g.setting, g.label, len(g.runs)) for g in run_groups]
-
-
-def changed(copied: Path, source: str, name: str, *changes: tuple[str, str]) -> None:
-    """A copy of a run with another configuration."""
-    shutil.copytree(copied / source, copied / name)
-    config = (copied / name / "config.yaml").read_text()
-    for old, new in changes:
-        assert old in config
-        config = config.replace(old, new)
-    (copied / name / "config.yaml").write_text(config)
-
-
-def test_an_option_that_is_switched_off_tells_recipes_apart(copied: Path) -> None:
-    """Of five PCLs one is without input augmentation: it must not be called PCL too."""
-    for peers in (2, 4, 5):
-        changed(copied, "PCL-0", f"p{peers}", ("peers: 3", f"peers: {peers}"))
-    changed(copied, "PCL-0", "plain", ("input_augmentation: true", "input_augmentation: false"))
-    names = [label for _, label, _ in labels(copied)]
-    assert "PCL, no input augmentation" in names and len(set(names)) == len(names) == 6
-
-
-def test_how_and_where_a_run_was_computed_makes_no_other_recipe(copied: Path) -> None:
-    changed(copied, "PCL-0", "tracked", ("track: null", "track: tensorboard"), ("seed: 0", "seed: 7"))
-    assert ("resnet8 on hostile", "PCL", 3) in labels(copied)
-
-
 def test_other_images_are_other_data(copied: Path, tmp_path: Path) -> None:
     """A PCL trained on more images is not compared with a Baseline that had fewer."""
     for source in ("PCL-0", "PCL-1"):
         shutil.rmtree(copied / source)
     for name, source in (("more", "Baseline-0"), ("more-1", "Baseline-1")):
-        changed(copied, source, name, ("limit: 10", "limit: 50"))
-    assert sorted(labels(copied)) == [
+        changed_copy(copied, source, name, ("limit: 10", "limit: 50"))
+    assert sorted(group_labels(copied)) == [
         ("resnet8 on hostile, limit 10", "Baseline", 2),
         ("resnet8 on hostile, limit 50", "Baseline", 2),
     ]
@@ -252,17 +162,11 @@ def test_other_images_are_other_data(copied: Path, tmp_path: Path) -> None:
         config = (copied / name / "config.yaml").read_text().replace("limit: 50", "limit: 10")
         (copied / name / "config.yaml").write_text(config)
         (copied / name / "data.json").write_text(json.dumps({**described, "images": {"train": 7}}))
-    assert len({setting for setting, _, _ in labels(copied)}) == 2
-
-
-def test_of_different_peers_the_first_is_named(copied: Path) -> None:
-    config = copied / "PCL-0" / "config.yaml"
-    config.write_text(config.read_text().replace("peers: 3", "peers: resnet14,resnet8"))
-    assert runs.read_run(copied / "PCL-0").setting == "resnet14 on hostile"
+    assert len({setting for setting, _, _ in group_labels(copied)}) == 2
 
 
 def test_a_teacher_does_not_take_the_first_screen(copied: Path, tmp_path: Path) -> None:
-    changed(copied, "Baseline-0", "A-teacher", ("model: resnet8", "model: resnet14"))
+    changed_copy(copied, "Baseline-0", "A-teacher", ("model: resnet8", "model: resnet14"))
     page.write_report([copied], tmp_path / "r.html")
     html_page = Page((tmp_path / "r.html").read_text())
     assert "Baseline, PCL: resnet8 on hostile" in html_page.text
@@ -272,7 +176,7 @@ def test_a_teacher_does_not_take_the_first_screen(copied: Path, tmp_path: Path) 
 
 
 def test_trainings_of_different_length_are_drawn_over_their_parts(copied: Path, tmp_path: Path) -> None:
-    changed(copied, "Baseline-0", "long", ("epochs: 3", "epochs: 6"))
+    changed_copy(copied, "Baseline-0", "long", ("epochs: 3", "epochs: 6"))
     lines = records(copied / "long")
     with (copied / "long" / "metrics.jsonl").open("a") as file:
         file.writelines(json.dumps({**line, "epoch": line["epoch"] + 3}) + "\n" for line in lines)
@@ -311,7 +215,7 @@ def test_a_single_run_says_what_it_cost(copied: Path, tmp_path: Path) -> None:
 
 def test_many_problems_do_not_push_the_page_away(copied: Path, tmp_path: Path) -> None:
     for seed in range(2, 10):
-        changed(copied, "PCL-0", f"PCL-{seed}", ("seed: 0", f"seed: {seed}"))
+        changed_copy(copied, "PCL-0", f"PCL-{seed}", ("seed: 0", f"seed: {seed}"))
         (copied / f"PCL-{seed}" / "metrics.jsonl").write_text("")
     page.write_report([copied], tmp_path / "r.html")
     source = (tmp_path / "r.html").read_text()
@@ -338,7 +242,7 @@ def test_environments_are_rows_and_continued_ones_are_there(copied: Path, tmp_pa
 
 
 def test_what_has_finished_is_compared_before_what_has_not(copied: Path, tmp_path: Path) -> None:
-    changed(copied, "PCL-0", "early", ("epochs: 3", "epochs: 30"))
+    changed_copy(copied, "PCL-0", "early", ("epochs: 3", "epochs: 30"))
     file = copied / "early" / "metrics.jsonl"
     file.write_text(re.sub(r'"error": [\d.]+', '"error": 0.5', file.read_text()))
     page.write_report([copied], tmp_path / "r.html")
@@ -348,6 +252,6 @@ def test_what_has_finished_is_compared_before_what_has_not(copied: Path, tmp_pat
 def test_the_lowest_of_several_is_called_that(copied: Path, tmp_path: Path) -> None:
     page.write_report([copied], tmp_path / "two.html")
     assert "It is the lowest of" not in Page((tmp_path / "two.html").read_text()).text
-    changed(copied, "PCL-0", "warm", ("temperature: 3.0", "temperature: 4.0"))
+    changed_copy(copied, "PCL-0", "warm", ("temperature: 3.0", "temperature: 4.0"))
     page.write_report([copied], tmp_path / "three.html")
     assert "It is the lowest of 2 recipes, which flatters it" in Page((tmp_path / "three.html").read_text()).text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, Literal
 
@@ -129,7 +129,11 @@ class Recipe:
         self.resolved: dict[str, Any] = {}
         """Values that `build` derived from fractions, words and files; recorded beside the options."""
         self.method_class, self.method_options = class_and_options(self.method)
-        self.config = self.config or {name: to_spec(value) for name, value in vars(self).items()}
+        self.config = self.config or {
+            field.name: to_spec(getattr(self, field.name))
+            for field in fields(self)
+            if field.name not in ("config", "objects")
+        }
         self.models = [self.model]
         if isinstance(self.peers, str):
             self.models = [name.strip() for name in self.peers.split(",")]

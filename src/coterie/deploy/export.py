@@ -22,7 +22,7 @@ from ..models.metadata import Metadata
 from ..peers.net import standalone
 from ..runs.description import describe_predictor
 from ..runs.directory import RunDirectory
-from ..runs.rebuild import NO_OBJECTS, restored
+from ..runs.rebuild import restored
 from .card import write_card
 from .exported import open_executorch, open_state_dict
 from .formats import EnsembleWithPeers, ExportFormat, choose_format, exporter_errors, make_writer, require_onnx
@@ -51,7 +51,7 @@ def export_run(
     int8: bool = False,
     calibrate: bool = False,
     size: int | None = None,
-    objects: Mapping[str, Any] = NO_OBJECTS,
+    objects: Mapping[str, Any] = {},
 ) -> ExportResult:
     """Write a predictor of a run as a file, verified in the runtime that will load it.
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from markupsafe import Markup, escape
 
 from ..config.options import OPTIONS, PARTS, with_options
+from ..data.rng import seed_all
 from ..errors import InputError, unknown
 from ..metrics.seeds import NOTHING, PAIRED
 from ..report.page import write_report
@@ -27,7 +28,7 @@ from .run_state import run_state
 from .runner import LAUNCHERS, raise_failed, run_jobs
 from .verdict import MethodResult, verdict
 
-COST = "Cost: training time, as if all of a run had gone as fast as its fastest stretch; the first row's is 1."
+COST = "Cost: training time relative to the first row, computed from each run's fastest stretch."
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Comparison:
         return f"Comparison('{self.out}': {', '.join(self.runs)}; {self.verdict.partition('. ')[0]})"
 
     def _repr_html_(self) -> str:
-        return str(Markup("{}\n<p>{}</p>").format(to_html(self.table), escape(self.verdict)))
+        return str(Markup("{}\n<p>{}</p>").format(to_html(self.table, sortable=False), escape(self.verdict)))
 
 
 def slots_of(request: CompareRequest, processes: int | None, threads: int) -> int:
@@ -82,7 +83,8 @@ def train_missing(
         for job in own:
             if job in missing:
                 recipe = request.recipe(label, epochs=job.epochs, seed=job.seed)
-                train_recipe(recipe, request.out / job.name, f"{label}, seed {job.seed}")
+                with seed_all(job.seed):  # the caller's random numbers go on as if nothing had been trained
+                    train_recipe(recipe, request.out / job.name, f"{label}, seed {job.seed}")
     return {}
 
 

@@ -26,7 +26,7 @@ from ..metrics.mistakes import Mistake, Mistakes
 from ..peers.cost import interleaved, macs, parameters, plain_training_macs, training_macs
 from ..peers.net import standalone
 from ..peers.trace import evaluating
-from .rebuild import NO_OBJECTS, restored
+from .rebuild import restored
 
 MISTAKES, LARGEST = 12, 96
 """How many mistakes evaluation.json keeps, and the longest side of their pictures in pixels."""
@@ -36,7 +36,7 @@ def evaluate_run(
     directory: Path,
     data: Data | None = None,
     calibrated: bool = False,
-    objects: Mapping[str, Any] = NO_OBJECTS,
+    objects: Mapping[str, Any] = {},
 ) -> dict[str, Any]:
     """Evaluate a trained run's predictors on its test set, with what each one costs, and write evaluation.json.
 

@@ -18,10 +18,8 @@ from ..methods import Method
 from ..peers.build import make_network
 from .directory import RunDirectory
 
-NO_OBJECTS: Mapping[str, Any] = {}
 
-
-def restored(directory: Path, objects: Mapping[str, Any] = NO_OBJECTS) -> tuple[Recipe, Method, int]:
+def restored(directory: Path, objects: Mapping[str, Any] = {}) -> tuple[Recipe, Method, int]:
     """Return a run's recipe with its data loaded, its method with the trained weights, its finished epochs.
 
     `objects` are the options that were Python objects, which the directory cannot hold.
@@ -36,7 +34,7 @@ def restored(directory: Path, objects: Mapping[str, Any] = NO_OBJECTS) -> tuple[
     return recipe, method, run.restore(method)
 
 
-def load_student(directory: Path, objects: Mapping[str, Any] = NO_OBJECTS) -> nn.Module:
+def load_student(directory: Path, objects: Mapping[str, Any] = {}) -> nn.Module:
     """Return the network of a finished run's student.safetensors, in evaluation mode; no data is needed."""
     needed = ("model", "model_options", "peers")
     recipe, run = from_file(directory / "config.yaml", objects, needed), RunDirectory(directory)
