@@ -126,7 +126,8 @@ class Data(ABC):
         self, batches: Iterable[Indices], count: int, seed: int, epoch: int, device: torch.device | str = "cpu"
     ) -> Iterator[tuple[list[Tensor], Tensor]]:
         """Yield the `views` of one batch after another on the device."""
-        requests = [BatchRequest("train", images, count, seed, epoch) for images in batches]
+        place = torch.device(device)
+        requests = [BatchRequest("train", images, count, seed, epoch, place) for images in batches]
         for batch in self.load_batches(requests):
             yield self._to_device(batch, device)
 
@@ -140,7 +141,8 @@ class Data(ABC):
         """Yield the images of a split, or a part of them, not augmented, with their labels, on the device."""
         images = np.arange(len(self.labels[split]))[part]
         size = min(size, self.largest_batch or size)
-        requests = [BatchRequest(split, images[start : start + size]) for start in range(0, len(images), size)]
+        parts = [images[start : start + size] for start in range(0, len(images), size)]
+        requests = [BatchRequest(split, part, device=torch.device(device)) for part in parts]
         for batch in self.load_batches(requests):
             (pixels,), labels = self._to_device(batch, device)
             if len(labels):

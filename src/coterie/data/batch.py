@@ -13,17 +13,22 @@ from torch import Tensor
 from .sampler import Indices
 
 SplitName = Literal["train", "val", "test"]
+CPU = torch.device("cpu")
 
 
 @dataclass
 class BatchRequest:
-    """Images of a split by number: `count` augmented views of each or, without a count, the images as they are."""
+    """Images of a split by number: `count` augmented views of each or, without a count, the images as they are.
+
+    `device` is where they are wanted: a set that lives there loads them there, any other on the CPU.
+    """
 
     split: SplitName
     images: Indices
     count: int | None = None
     seed: int = 0
     epoch: int = 0
+    device: torch.device = CPU
 
 
 @dataclass

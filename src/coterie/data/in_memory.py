@@ -1,4 +1,4 @@
-"""Small images in memory: the whole set in uint8, the views of a batch cut out on the device."""
+"""Small images in memory: the whole set in uint8, on the training device, where the views are cut out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from .base import Data
-from .batch import BatchRequest, Crops, LoadedBatch, SplitName
+from .batch import BatchRequest, Crops, LoadedBatch, SplitName, to_device
 from .images import to_image
 from .rng import draws
 from .sampler import Indices
@@ -25,8 +26,9 @@ Stored: TypeAlias = "tuple[Pixels | Joined, Indices, Pixels | Joined, Indices]"
 class InMemory(Data):
     """A set of small images of one size.
 
-    A subclass says in `read` where its pixels come from. What `read` maps from a file is never copied: processes
-    share the pages of that file.
+    A subclass says in `read` where its pixels come from. On the CPU, what `read` maps from a file is never copied:
+    processes share the pages of that file. To another device a split is copied once, with its first batch; after
+    that, image numbers and the places of the crops are sent.
     """
 
     padding = 4
@@ -44,14 +46,14 @@ class InMemory(Data):
         if self.halves:
             pixels, test_pixels = halved(pixels), halved(test_pixels)
         self._stored = {"train": pixels, "val": pixels, "test": test_pixels}
+        self._on_device: dict[tuple[SplitName, torch.device], Tensor] = {}
         channels, height, width = pixels[np.arange(1)].shape[1:]
         self.shape = (channels, height, width)
 
     def load_batch(self, request: BatchRequest) -> LoadedBatch:
-        pixels = torch.from_numpy(self._pixels(request.split, request.images))
         labels = torch.from_numpy(self.labels[request.split][request.images])
         if request.count is None:
-            return LoadedBatch(pixels[None], labels)
+            return LoadedBatch(self._images(request)[None], labels)
         top, left, flip, change = np.moveaxis(
             draws(request.seed, request.epoch, request.images, request.count, 4), -1, 0
         )
@@ -59,14 +61,25 @@ class InMemory(Data):
         places = [top * (2 * padding + 1), left * (2 * padding + 1), (flip < 0.5) & self.augment.flips]
         crops = Crops(torch.from_numpy(np.stack(places).astype(np.int64)), padding)
         if self.augment.operations():  # many small operations on one view at a time: not for a GPU
+            pixels = torch.from_numpy(self._pixels(request.split, request.images))
             return LoadedBatch(self.augment.each(crops.cut(pixels), change), labels)
-        return LoadedBatch(pixels[None], labels, crops=crops)
+        return LoadedBatch(self._images(request)[None], labels, crops=crops)
 
     def original(self, image: int, split: SplitName = "train") -> Image.Image:
         return to_image(self._pixels(split, np.array([image]))[0])
 
     def preprocessing(self) -> dict[str, Any]:
         return {**super().preprocessing(), "filter": "box" if self.halves else "bilinear"}
+
+    def _images(self, request: BatchRequest) -> Tensor:
+        """Return the images of a request in uint8 on its device."""
+        split, device = request.split, request.device
+        if device.type == "cpu":
+            return torch.from_numpy(self._pixels(split, request.images))
+        if (split, device) not in self._on_device:
+            whole = self._pixels(split, np.arange(len(self.positions[split])))
+            self._on_device[split, device] = to_device(torch.from_numpy(whole), device)
+        return self._on_device[split, device][to_device(torch.from_numpy(request.images), device)]
 
     def _pixels(self, split: SplitName, images: Indices) -> Pixels:
         return self._stored[split][self.positions[split][images]]
