@@ -18,6 +18,7 @@ from coterie.config.parsing import parse
 from coterie.config.recipe import Recipe
 from coterie.config.schedule import Cosine, Steps, rate
 from coterie.data.sampler import batch_slices
+from coterie.errors import InputError
 from tests.helpers.common import TinyNet
 from tests.helpers.common import small_recipe as recipe
 
@@ -36,6 +37,9 @@ def test_schedules_are_fractions() -> None:
             epochs - math.ceil(epochs * 0.75),
         ]
     assert [rate(steps, e, 300, 0.0) for e in (149, 150, 224, 225)] == pytest.approx([1, 0.1, 0.1, 0.01])
+    for wrong in ((2, 3), (0.5, 150), (-0.1,), (float("nan"),)):
+        with pytest.raises(InputError, match="fractions of the training, from 0 to 1, not"):
+            Steps(at=wrong)
     imagenet = Steps(at=(1 / 3, 2 / 3))
     assert [rate(imagenet, e, 90, 0.0) for e in (29, 30, 59, 60)] == pytest.approx([1, 0.1, 0.1, 0.01])
     assert rate(Cosine(), 50, 100, 0.0) == pytest.approx(0.5) and rate(Cosine(), 0, 100, 0.0) == 1

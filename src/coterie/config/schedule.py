@@ -30,6 +30,12 @@ class Steps(Schedule):
     """
 
     def __init__(self, at: Sequence[float] = (0.5, 0.75), factor: float = 0.1) -> None:
+        wrong = next((drop for drop in at if not 0 <= drop <= 1), None)
+        if wrong is not None:
+            raise InputError(
+                f"`at` of Steps holds fractions of the training, from 0 to 1, not {wrong:g}: 0.5 is a drop after "
+                "half of the epochs."
+            )
         self.at, self.factor = at, factor
 
     def __call__(self, progress: float) -> float:

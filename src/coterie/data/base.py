@@ -15,6 +15,7 @@ from torch import Tensor
 from ..errors import InputError
 from .augment import Augment, Augmentation
 from .batch import BatchRequest, LoadedBatch, SplitName, normalise, to_device
+from .fingerprint import digest, sampled
 from .sampler import Indices
 from .subset import Subset
 
@@ -201,6 +202,21 @@ class Data(ABC):
         return len(self.labels[self.eval_split])
 
     def fingerprint(self) -> dict[str, object]:
-        """Return what a continued run must find again: classes, shape and sizes."""
+        """Return what a continued run must find again: classes, shape, sizes, and digests of labels and contents.
+
+        Contents are those of a sample of images: of sets that give none in `content`, of none.
+        """
         sizes = {split: len(labels) for split, labels in self.labels.items()}
-        return {"classes": self.classes, "shape": list(self.shape), "images": sizes}
+        labels = digest(np.ascontiguousarray(values).tobytes() for values in self.labels.values())
+        contents = digest(self.content(split, image) for split, size in sizes.items() for image in sampled(size))
+        return {
+            "classes": self.classes,
+            "shape": list(self.shape),
+            "images": sizes,
+            "labels": labels,
+            "contents": contents,
+        }
+
+    def content(self, split: SplitName, image: int) -> bytes:
+        """Return the bytes of a stored image, for `fingerprint`."""
+        return b""

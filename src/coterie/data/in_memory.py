@@ -68,6 +68,9 @@ class InMemory(Data):
     def original(self, image: int, split: SplitName = "train") -> Image.Image:
         return to_image(self._pixels(split, np.array([image]))[0])
 
+    def content(self, split: SplitName, image: int) -> bytes:
+        return self._pixels(split, np.array([image])).tobytes()
+
     def preprocessing(self) -> dict[str, Any]:
         return {**super().preprocessing(), "filter": "box" if self.halves else "bilinear"}
 

@@ -16,7 +16,8 @@ from torch import Tensor
 from ..errors import InputError, note
 from .augment import resized_crop
 from .batch import SplitName
-from .images import centre, decode_image, pixels, resized, unreadable_reason
+from .fingerprint import digest
+from .images import Unreadable, centre, decode_image, pixels, resized, unreadable_reason
 from .sampler import Indices
 from .streaming import Streamed
 
@@ -84,6 +85,12 @@ class Pictures(Streamed):
         """Return where an image of a split stands among all images."""
         return int(self._stored[split][self.positions[split][image]])
 
+    def content(self, split: SplitName, image: int) -> bytes:
+        try:
+            return self.original(image, split).tobytes()
+        except Unreadable:
+            return b""
+
     def fetch(self, split: SplitName, image: int) -> Tensor:
         return pixels(self.original(image, split))
 
@@ -122,6 +129,18 @@ class PictureFiles(Pictures):
 
     def original(self, image: int, split: SplitName = "train") -> Image.Image:
         return decode_image(self.path(split, image))
+
+    def content(self, split: SplitName, image: int) -> bytes:
+        return self.path(split, image).read_bytes()
+
+    def fingerprint(self) -> dict[str, object]:
+        """Return that of every set, and a digest of the names and sizes of all files."""
+        images = [(split, image) for split, labels in self.labels.items() for image in range(len(labels))]
+        with ThreadPoolExecutor(8) as pool:
+            sizes = pool.map(lambda image: self.path(*image).stat().st_size, images)
+            names = (bytes(self.files[self.stored(*image)]) for image in images)
+            files = digest(b"%s %d" % item for item in zip(names, sizes, strict=True))
+        return {**super().fingerprint(), "files": files}
 
 
 def divide(labels: Indices, images: Indices, classes: Sequence[str]) -> tuple[Indices, Indices]:

@@ -97,17 +97,17 @@ class RunDirectory:
         if self._lock is not None:
             self._lock.close()
 
-    def check_data(self, recipe: Recipe, keys: Sequence[str] = ("classes", "shape", "images")) -> None:
-        """Refuse to continue with other classes, shapes or numbers of images than the run began with."""
+    def check_data(self, recipe: Recipe, keys: Sequence[str] | None = None) -> None:
+        """Refuse to continue with other data than the run began with; `keys` of its fingerprint, or all."""
         file = self.path / "data.json"
         if not file.is_file():
             return
         stored, current = read_json(file), json.loads(json.dumps(recipe.data.fingerprint()))
-        for key in keys:
-            if stored[key] != current[key]:
+        for key in current if keys is None else keys:
+            if stored.get(key, current[key]) != current[key]:  # a run of an earlier version has fewer
                 raise InputError(
-                    f"The data is not that of {file} any more (its {key} differ): restore it, or choose "
-                    "another `out`."
+                    f"The data is not that of {file} any more (its {key} differ): put it back as it was, or "
+                    "choose another `out`."
                 )
 
     def metrics(self) -> list[dict[str, Any]]:
