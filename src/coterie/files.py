@@ -1,4 +1,4 @@
-"""Write files in one step, so that they hold their old or their new content; read JSON files."""
+"""Write files in one step, so that they hold their old or their new content; read JSON and YAML files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from .errors import Failure, InputError, reason
+
+LARGEST_YAML, LARGEST_CONTENT, DEEPEST = 1_000_000, 100_000, 50
+"""Bytes of a YAML file, its values with every alias written out, and the depth of their nesting."""
 
 
 @contextmanager
@@ -49,6 +54,40 @@ def read_json(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{file} is not a table of names and values: restore or remove it.")
     return content
+
+
+def read_yaml(file: Path) -> Any:
+    """Return the content of a YAML file, or raise an InputError; a hostile file costs little time and memory."""
+    try:
+        if file.stat().st_size > LARGEST_YAML:
+            raise InputError(f"{file} has {file.stat().st_size:,} bytes, which is too much for options.")
+        text = file.read_text()
+        _check_yaml(text)
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(f"{file} cannot be read ({reason(error)}).") from None
+
+
+def _check_yaml(text: str) -> None:
+    """Refuse what is nested too deeply, or grows too large where aliases repeat it, before it is built."""
+    sizes: dict[str | None, int] = {}
+    counts, anchors = [0], list[str | None]()  # of the collections that are open
+    for event in yaml.parse(text, yaml.SafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            counts.append(0)
+            anchors.append(event.anchor)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            sizes[anchors.pop()] = size = counts.pop() + 1
+            counts[-1] += size
+        elif isinstance(event, yaml.AliasEvent):
+            if event.anchor not in sizes:
+                raise ValueError(f"*{event.anchor} stands for nothing that is complete")
+            counts[-1] += sizes[event.anchor]
+        elif isinstance(event, yaml.ScalarEvent):
+            sizes[event.anchor] = 1
+            counts[-1] += 1
+        if len(counts) > DEEPEST or counts[-1] > LARGEST_CONTENT:
+            raise ValueError("it is nested too deeply or repeats itself too often")
 
 
 def _sync(path: Path) -> None:

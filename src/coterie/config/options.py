@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jsonargparse import ArgumentParser, Namespace
 from torch.utils.data import DataLoader, Dataset
 
 from ..data import Data, find_by_path
 from ..data.wrapped import dataset
 from ..errors import InputError
+from ..files import read_yaml
 from .parsing import full_name, import_class, parse_object
 from .recipe import DEFAULT_DATA, Recipe
 from .specs import labels_in, model_spec, to_spec
@@ -153,11 +153,9 @@ def from_file(file: Path, objects: Mapping[str, Any] = {}, needed: Collection[st
         needed: the options that matter; others that are labels get their default.
     """
     try:
-        options = yaml.safe_load(file.read_text())
+        options = read_yaml(file)
     except OSError:
         raise InputError(f"{file.parent} is not a run directory: it has no {file.name}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        options = None
     if not isinstance(options, dict):
         raise InputError(f"{file} is damaged: it does not hold the options of a run.")
     labels = {name: value for name, value in options.items() if labels_in(value) and name not in objects}

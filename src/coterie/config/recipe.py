@@ -33,6 +33,7 @@ from .specs import own_defaults, to_spec
 METHODS, DATA_SETS = methods.available(), data_sets()
 
 DEFAULT_DATA = "digits"
+MOST_EPOCHS = 10_000_000
 PrecisionName = Literal["32", "bf16", "fp16"]
 TrackerName = Literal["tensorboard", "wandb"]
 
@@ -142,6 +143,8 @@ class Recipe:
         for name in [*counts, "peers"] if isinstance(self.peers, int) else counts:
             if getattr(self, name) < 1:
                 raise InputError(f"`{name}` must be at least 1, not {getattr(self, name)}.")
+        if self.epochs > MOST_EPOCHS:
+            raise InputError(f"`epochs` must be at most {MOST_EPOCHS:,}, not {self.epochs:,}.")
         if not 0 <= self.seed < 2**63:
             raise InputError(f"`seed` must be from 0 to 2^63 - 1, not {self.seed}.")
         if self.branch_noise < 0:

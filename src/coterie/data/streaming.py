@@ -24,6 +24,8 @@ from .batch import BatchRequest, LoadedBatch, SplitName
 from .images import Unreadable
 from .rng import draws
 
+MOST_WORKERS = 256
+"""More processes than any machine reads images with: such a number is a mistake."""
 DRAWS_PER_VIEW = 24
 """22 for a resized crop, one for the flip, one for what comes after."""
 
@@ -40,8 +42,8 @@ class Streamed(Data):
 
     def __init__(self, strict: bool = False, workers: int | None = None, **options: Any) -> None:
         super().__init__(**options)
-        if workers is not None and workers < 0:
-            raise InputError(f"`workers` must be at least 0, not {workers}.")
+        if workers is not None and not 0 <= workers <= MOST_WORKERS:
+            raise InputError(f"`workers` must be from 0 to {MOST_WORKERS}, not {workers}.")
         self.strict = strict
         processes = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)  # of torchrun, on this machine
         self.workers = min(8, max(1, cores() // processes)) if workers is None else workers

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from .. import models
 from ..errors import InputError, printable
+from ..files import read_yaml
 from .metadata import Metadata, read_metadata
 
 LIBRARY_MODEL = r"((timm|torchvision):)?\w[\w.-]*"
@@ -115,7 +115,7 @@ def load_trained(source: str, model: str | None, num_classes: int, shape: Sequen
 def _read_model(run: Path) -> tuple[str, dict[str, Any]]:
     """Read a run's model and its options."""
     try:
-        config = yaml.safe_load((run / "config.yaml").read_text())
+        config = read_yaml(run / "config.yaml")
         return config["model"], config["model_options"]
-    except (OSError, KeyError, TypeError, yaml.YAMLError):
+    except (OSError, KeyError, TypeError, ValueError):
         raise InputError(f"{run} is not a run directory: it has no config.yaml that names a model.") from None

@@ -16,7 +16,7 @@ from ..config.options import from_file
 from ..config.recipe import RUNTIME_OPTIONS, Recipe
 from ..data.inspection import contact_sheet
 from ..errors import InputError, reason, warn
-from ..files import read_json, write
+from ..files import read_json, read_yaml, write
 from ..methods import Method
 from ..models.metadata import encode_weights
 from .checkpoints import Checkpoints
@@ -151,7 +151,7 @@ class RunDirectory:
         """Refuse to continue with other options than the run began with."""
         # Parsed again, so that an option which is newer than the run has its default.
         stored = from_file(self.config, recipe.objects).config
-        written = yaml.safe_load(self.config.read_text())
+        written = read_yaml(self.config)
         stored |= {name: written.get(name) for name in recipe.objects}  # as labels: the objects are this call's
         changes = [
             f"{key} was {_show(old)}, is {_show(new)}"

@@ -10,10 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ..config.specs import labels_in
 from ..errors import InputError
+from ..files import read_yaml
 
 Record = dict[str, Any]
 FILES = ("config.yaml", "metrics.jsonl")
@@ -131,12 +130,12 @@ def _moved(file: Path, below: Path) -> bool:
 def read_run(path: Path) -> Result:
     """Read a run directory; what is missing or damaged in it becomes a problem of the result."""
     result = Result(path)
-    result.config = _mapping(result, "config.yaml", yaml.safe_load)
-    result.environment = _mapping(result, "environment.json", json.loads)
+    result.config = _mapping(result, "config.yaml", read_yaml)
+    result.environment = _mapping(result, "environment.json", _read_json)
     if (path / "data.json").is_file():  # a run of another program may have none
-        result.data = _mapping(result, "data.json", json.loads)
+        result.data = _mapping(result, "data.json", _read_json)
     if (path / "resolved.json").is_file():
-        result.resolved = _mapping(result, "resolved.json", json.loads)
+        result.resolved = _mapping(result, "resolved.json", _read_json)
     file = path / "metrics.jsonl"
     if not file.is_file():
         result.problems.append("no epoch has finished: there is no metrics.jsonl")
@@ -161,19 +160,23 @@ def read_run(path: Path) -> Result:
     return result
 
 
-def _mapping(result: Result, name: str, load: Callable[[str], Any]) -> dict[str, Any]:
+def _mapping(result: Result, name: str, load: Callable[[Path], Any]) -> dict[str, Any]:
     """Return the mapping in a file of the run, or an empty one with a problem that says why."""
     try:
-        content = load((result.path / name).read_text())
+        content = load(result.path / name)
     except OSError:
         result.problems.append(f"there is no {name}")
-    except (ValueError, yaml.YAMLError, RecursionError):
+    except (ValueError, RecursionError):
         result.problems.append(f"{name} cannot be read")
     else:
         if isinstance(content, dict):
             return content
         result.problems.append(f"{name} is not a table of names and values")
     return {}
+
+
+def _read_json(file: Path) -> Any:
+    return json.loads(file.read_text())
 
 
 def _check(record: Any) -> None:
