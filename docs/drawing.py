@@ -109,11 +109,11 @@ def draw_legend(picture: Picture, top: float) -> tuple[str, float]:
     ]
     parts, x, y = [f'<path class="rule" d="M16 {top:g}H{WIDTH - 16}"/>'], 16.0, top + 22
     for mark, words in filter(None, entries):
-        needed = 32 + 7.3 * len(words)
-        if x + needed > WIDTH - 8:
+        needed = 30 + sum(4.3 if letter in "iltfrj:., " else 7.6 for letter in words)
+        if x + needed > WIDTH - 12:
             x, y = 16.0, y + 23
         parts.append(f'<g transform="translate({x:g} {y:g})">{mark}{write(30, 4.5, words, "small legend")}</g>')
-        x += needed + 14
+        x += needed + 16
     return "".join(parts), y + 18
 
 

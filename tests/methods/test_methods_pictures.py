@@ -77,7 +77,14 @@ def test_no_text_is_cut_off_or_over_another(browser: Browser) -> None:
           return texts.flatMap(([a, p], i) => texts.slice(i + 1).filter(([b, q]) =>
             Math.min(p.right, q.right) - Math.max(p.left, q.left) > 1
             && Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top) > 4).map(([b, q]) => a + " / " + b))""")
-        assert (name, outside, overlapping) == (name, [], [])
+        too_wide = browser.run("""const boxes = [...document.querySelectorAll("rect:not(.paper, .frame)")].map(
+            r => r.getBoundingClientRect());
+          return [...document.querySelectorAll("text")].filter(t => { const b = t.getBoundingClientRect();
+            const x = (b.left + b.right) / 2, y = (b.top + b.bottom) / 2;
+            return boxes.some(r => r.left < x && x < r.right && r.top < y && y < r.bottom
+              && (b.left < r.left || b.right > r.right));
+          }).map(t => t.textContent)""")
+        assert (name, outside, overlapping, too_wide) == (name, [], [], [])
 
 
 @needs_browser
