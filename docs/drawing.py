@@ -34,7 +34,7 @@ SHAPES = """text { font: 14px system-ui, "DejaVu Sans", sans-serif; text-anchor:
 .frozen { stroke-dasharray: 3 3; }"""
 TINTS = """.paper {{ fill: {paper}; }} text {{ fill: {ink}; }} .soft, .small {{ fill: {soft}; }}
 .trained {{ fill: {net}; stroke: {net_edge}; }} .deployed {{ fill: {deployed}; stroke: {deployed}; }}
-.on.deployed {{ fill: {on_deployed}; stroke: none; }} .module, .frozen {{ fill: {module}; stroke: {soft}; }}
+.inverse {{ fill: {on_deployed}; }} .module, .frozen {{ fill: {module}; stroke: {soft}; }}
 .pill {{ fill: {paper}; stroke: {soft}; }} .frame, .rule {{ stroke: {rule}; }} .term {{ stroke: {paper}; }}
 .line.flow, .line.average {{ stroke: {soft}; }} .tip.flow, .tip.average {{ fill: {soft}; }}
 .line.teach, .stop {{ stroke: {distil}; }} .tip.teach, .term.teach {{ fill: {distil}; }}
@@ -48,10 +48,11 @@ class Label(NamedTuple):
     target: str
     term: str = ""
     beside: float = 15
+    """How far from the middle of y the name stands."""
 
 
 class Note(NamedTuple):
-    """Free text; `css` is `term teach`, `term label` or `small`."""
+    """Free text; `css` is that of `small left` text, of a `term` or of a formula (`sym`)."""
 
     x: float
     row: float
@@ -72,6 +73,7 @@ class Picture:
     terms: frozenset[str] = frozenset()
     """Loss terms that stand in the notes; the others are those of arrows and labels."""
     label_loss: str = "CE"
+    """The losses with the label, for the legend."""
 
     @property
     def all_terms(self) -> set[str]:
@@ -79,6 +81,7 @@ class Picture:
 
 
 def draw_label(label: Label, boxes: dict[str, Box]) -> str:
+    """Draw y in a circle with an arrow up to its box; the name is to its left where the right has no room."""
     b = boxes[label.target]
     x, y = b.middle[0], b.bottom + 27
     parts = [f'<path class="line label" d="M{x:g} {y - 9:g}V{b.bottom + 3:g}" marker-end="url(#label)"/>']
@@ -129,10 +132,9 @@ def draw(name: str, picture: Picture) -> str:
     low = max([b.bottom for b in picture.boxes] + [boxes[label.target].bottom + 36 for label in picture.labels])
     low = max([low] + [centre(n.row) + 19 * (len(n.lines) - 1) for n in picture.notes])
     legend, height = draw_legend(picture, low + 18)
-    order = sorted(picture.boxes, key=lambda b: b.kind != "frame")
-    parts = [draw_box(b) for b in order if b.kind == "frame"]
+    parts = [draw_box(b) for b in picture.boxes if b.kind == "frame"]
     parts += [draw_arrow(arrow, boxes) for arrow in picture.arrows]
-    parts += [draw_box(b) for b in order if b.kind != "frame"]
+    parts += [draw_box(b) for b in picture.boxes if b.kind != "frame"]
     parts += [draw_label(label, boxes) for label in picture.labels]
     parts += [
         write(note.x, centre(note.row) + 19 * i, line, note.css)

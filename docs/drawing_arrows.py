@@ -12,21 +12,26 @@ STOP = "M-5.5 6l4 -12m3 12l4 -12"
 
 @dataclass(frozen=True)
 class Arrow:
-    """From one box to another. `kind`: data `flow`, a distribution that `teach`es, a weight `average`.
-
-    `lane` moves it off the middle; `bend` is the x of its turn; an `arc` leaves and arrives on the right.
-    """
+    """From one box to another, by their names."""
 
     source: str
     target: str
     kind: str = "flow"
+    """`flow` of data; `teach`: the target learns from the source; `average` of weights."""
     term: str = ""
+    """The name of its loss term."""
     lane: float = 0
+    """How far off the middle of the smaller box it runs."""
     symbol: str = ""
+    """What flows."""
     stopped: bool = True
+    """Whether no gradient reaches a teacher."""
     both: bool = False
+    """Whether both teach each other."""
     arc: float = 0
+    """How far it reaches to the right, if it leaves and arrives there."""
     bend: float = 0
+    """Where it turns up or down, if it does."""
 
 
 def draw_arrow(arrow: Arrow, boxes: dict[str, Box]) -> str:
@@ -38,11 +43,9 @@ def draw_arrow(arrow: Arrow, boxes: dict[str, Box]) -> str:
     if arrow.kind == "teach" and arrow.stopped:
         turn = f"translate({x:g} {y:g}) rotate({angle:g})"
         parts.append(f'<path class="line stop" transform="{turn}" d="{STOP}"/>')
-    css = f"term {arrow.kind}{' left' if side else ''}"
-    if arrow.term:
-        parts.append(write(name_x, name_y, arrow.term, css))
-    if arrow.symbol:
-        parts.append(write(name_x, name_y, arrow.symbol, f"sym soft{' left' if side else ''}"))
+    css = f"term {arrow.kind}" if arrow.term else "sym soft"
+    if name := arrow.term or arrow.symbol:
+        parts.append(write(name_x, name_y, name, f"{css} left" if side else css))
     return "".join(parts)
 
 

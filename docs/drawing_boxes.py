@@ -23,7 +23,11 @@ CROPS = {1: "", 2: "translate(44 0) scale(-1 1)", 3: "translate(-14 -9) scale(1.
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle with lines of text; arrows refer to it by its name. `kind` is a CSS class."""
+    """A rectangle with lines of text; arrows refer to it by its name.
+
+    `kind` is how it looks: a `trained`, `deployed` or `frozen` network, a `module` that only training has, a
+    `pill` for logits, a `frame` around others, or `view1` to `view3`.
+    """
 
     name: str
     kind: str
@@ -47,6 +51,7 @@ class Box:
 
 
 def centre(row: float) -> float:
+    """The height of a row's middle; rows may lie between two others."""
     return FIRST_ROW + ROW * row
 
 
@@ -65,10 +70,10 @@ def box(
     return Box(name, kind, x, centre(row) - height / 2, width, centre(end) - centre(row) + height, lines)
 
 
-def pill(name: str, row: float, symbol: str, column: str = "logits", x: float | None = None) -> Box:
-    """Place logits, or what else is a symbol."""
+def pill(name: str, row: float, symbol: str, column: str = "logits") -> Box:
+    """Place logits, or their mean."""
     left, width = COLUMNS[column]
-    return Box(name, "pill", left + (width - 48) / 2 if x is None else x, centre(row) - 15, 48, 30, (symbol,))
+    return Box(name, "pill", left + (width - 48) / 2, centre(row) - 15, 48, 30, (symbol,))
 
 
 def view(number: int, row: float, size: float = 44) -> Box:
@@ -84,15 +89,16 @@ def frame(name: str, boxes: Sequence[Box], top: float = 12, bottom: float = 12, 
 
 
 def write(x: float, y: float, content: str, css: str = "") -> str:
-    """Write a line; z_1 and z^t become subscripts and superscripts."""
-    parts, shift = [], 0
-    for piece in re.split(r"([_^][A-Za-z0-9]+)", content) if "sym" in css else [content]:
-        level = {"_": 4, "^": -6}.get(piece[:1], 0) if piece else shift
-        if piece:
-            text = escape(piece[1:] if level else piece)
-            size = ' class="sym mini' + (" on deployed" if "deployed" in css else "") + '"' if level else ""
-            parts.append(f'<tspan dy="{level - shift}"{size}>{text}</tspan>' if level != shift or level else text)
-            shift = level
+    """Write a line; in formulas (`sym`) z_1 and z^t become subscripts and superscripts."""
+    pieces = re.split(r"([_^][A-Za-z0-9]+)", content) if "sym" in css else [content]
+    parts, height = [], 0
+    for piece in filter(None, pieces):
+        level = {"_": 4, "^": -6}.get(piece[0], 0)
+        size = ' class="sym mini"' if level else ""
+        parts.append(f'<tspan dy="{level - height}"{size}>{escape(piece[1:] if level else piece)}</tspan>')
+        height = level
+    if len(parts) == 1:
+        parts = [escape(content)]
     return f'<text x="{x:g}" y="{y:g}" class="{css}">{"".join(parts)}</text>'
 
 
@@ -106,7 +112,7 @@ def draw_box(b: Box) -> str:
     x, y = b.middle
     for i, line in enumerate(b.lines):
         css = "sym" if re.search(r"[_^=]|^.$", line) else "small" if i or b.kind == "pill" else ""
-        css += " on deployed" if b.kind == "deployed" else ""
+        css += " inverse" if b.kind == "deployed" else ""
         parts.append(write(x, y + 5 + 19 * (i - (len(b.lines) - 1) / 2), line, css.strip()))
     return "".join(parts)
 
