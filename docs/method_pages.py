@@ -1,12 +1,14 @@
-"""Writes docs/methods: a page per method, from its docstring and its signature. Run it after changing either."""
+"""Writes docs/methods: a page per method, from its docstring, signature and picture. Run it after changing one."""
 
 from __future__ import annotations
 
 import inspect
 import textwrap
+from itertools import zip_longest
 from pathlib import Path
 
 from docstring_parser import parse
+from draw_methods import PICTURES
 
 from coterie.methods import Method, available
 
@@ -24,7 +26,14 @@ def page(name: str, method: type[Method]) -> str:
     summary, _, body = inspect.cleandoc(method.__doc__ or "").partition("\n\nArgs:")[0].partition("\n\n")
     paragraphs = [f"```text\n{p}\n```" if p.startswith("L = ") else p for p in body.split("\n\n")]
     options = list(inspect.signature(method).parameters.values())[1:]
-    lines = [f"# {name}", NOTE.strip(), summary, *paragraphs, f"It trains {TRAINS[method.trains]}."]
+    lines = [
+        f"# {name}",
+        NOTE.strip(),
+        summary,
+        show_picture(name),
+        *paragraphs,
+        f"It trains {TRAINS[method.trains]}.",
+    ]
     command = f"coterie train --method {name}"
     required = [p.name for p in options if p.default is p.empty]
     command += "".join(f" --method.{option} {option.upper()}" for option in required)
@@ -38,6 +47,11 @@ def page(name: str, method: type[Method]) -> str:
             rows.append(f"| `--method.{p.name}` | `{kind}` | {default} | {said[p.name]} |")
         lines.append("\n".join(rows))
     return "\n\n".join(lines) + "\n"
+
+
+def show_picture(name: str) -> str:
+    """The line that shows a method's picture, and tells it in a sentence."""
+    return f"![{PICTURES[name].sentence}]({name}.svg)"
 
 
 def pages() -> dict[str, str]:
@@ -64,7 +78,12 @@ def pages() -> dict[str, str]:
     | `--method` | what it is | trains |
     |---|---|---|
     """
-    return {"README.md": textwrap.dedent(index) + rows} | {f"{n}.md": page(n, m) for n, m in methods.items()}
+    linked = [f"[{show_picture(name)}]({name}.md)" for name in methods]
+    pairs = "".join(f"| {a} | {b} |\n" for a, b in zip_longest(linked[::2], linked[1::2], fillvalue=""))
+    gallery = f"\n## Side by side\n\n| | |\n|---|---|\n{pairs}"
+    return {"README.md": textwrap.dedent(index) + rows + gallery} | {
+        f"{n}.md": page(n, m) for n, m in methods.items()
+    }
 
 
 if __name__ == "__main__":

@@ -94,11 +94,11 @@ def refused(*arguments: object, cwd: Path | None = None) -> str:
     return lines[0].removeprefix("coterie: ")
 
 
-def script(name: str) -> ModuleType:
-    """Import a script of benchmarks/ as a module."""
-    folder = str(Path(__file__).parents[2] / "benchmarks")
-    if folder not in sys.path:
-        sys.path.append(folder)  # as where `python benchmarks/NAME.py` finds the others
+def script(name: str, folder: str = "benchmarks") -> ModuleType:
+    """Import a script of benchmarks/ or docs/ as a module."""
+    path = str(Path(__file__).parents[2] / folder)
+    if path not in sys.path:
+        sys.path.append(path)  # as where `python benchmarks/NAME.py` finds the others
     return importlib.import_module(name)
 
 

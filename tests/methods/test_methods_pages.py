@@ -12,7 +12,7 @@ import torch
 
 from coterie.methods import available
 from coterie.peers.net import PeerNet
-from tests.helpers.common import TinyNet, coterie
+from tests.helpers.common import TinyNet, coterie, script
 from tests.helpers.reference import ce, kl, ramp
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,8 +28,8 @@ def load(file: Path, name: str) -> object:
 
 
 def test_pages_are_up_to_date() -> None:
-    expected = load(ROOT / "docs" / "method_pages.py", "method_pages").pages()  # type: ignore[attr-defined]
-    pages = {file.name: file.read_text() for file in (ROOT / "docs" / "methods").iterdir()}
+    expected = script("method_pages", "docs").pages()
+    pages = {file.name: file.read_text() for file in (ROOT / "docs" / "methods").glob("*.md")}
     assert pages == expected, "run `python docs/method_pages.py`"
     assert {f"{name}.md" for name in available()} < set(pages)
 

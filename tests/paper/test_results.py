@@ -23,8 +23,9 @@ from tests.helpers.experiment import write_run
 ROOT = Path(__file__).parents[2]
 PLACE = re.compile(r"<!-- coterie reproduce (?P<command>.*?) -->\n(?P<text>.*?)" + END, re.DOTALL)
 TRIAL = re.compile(r"<!-- trial: (\w+) -->\n(.*?)" + END, re.DOTALL)
-FIGURE = re.compile(r"\(\.\./results/(\w+)/(fig\d)\.svg\)")
+FIGURE = re.compile(r"\(\.\./results/(?:study/)?(\w+)/(\w+)\.svg\)")
 DOCUMENTS = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("results.md", "study.md", "worth.md"))]
+FIGURES = sorted({figure for file in DOCUMENTS for figure in FIGURE.findall(file.read_text())})
 TABLES = [
     pytest.param(match["command"], match["text"], id=f"{file.name}: {match['command']}")
     for file in DOCUMENTS
@@ -58,13 +59,18 @@ def test_a_table_in_a_document_is_that_of_the_results(command: str, text: str) -
     assert not named and text.strip() == written.strip(), f"coterie reproduce {command} --show --into"
 
 
-@pytest.mark.parametrize("shown_figure", sorted(set(FIGURE.findall((ROOT / "docs" / "results.md").read_text()))))
-def test_a_figure_in_a_document_is_that_of_the_results(shown_figure: tuple[str, str], tmp_path: Path) -> None:
+def test_both_documents_have_their_figures() -> None:
+    assert [name for _, name in FIGURES if name.startswith("fig")] == ["fig3", "fig4", "fig5"]
+    assert ("cifar", "study") in FIGURES
+
+
+@pytest.mark.parametrize(("protocol", "figure"), FIGURES)
+def test_a_figure_in_a_document_is_that_of_the_results(protocol: str, figure: str, tmp_path: Path) -> None:
     """The same numbers make the same file."""
-    protocol, figure = shown_figure
-    shown = ROOT / "results" / protocol
+    plan = (PROTOCOLS | STUDIES)[protocol]
+    shown = ROOT / default_out(figure, plan)
     out = shutil.copytree(shown, tmp_path / "copy", ignore=shutil.ignore_patterns("*.svg", "*.safetensors"))
-    drawn = draw_figure(Reproduction(figure, PROTOCOLS[protocol], out, 3).tables())
+    drawn = draw_figure(Reproduction(figure, plan, out).tables())
     assert drawn is not None
     same = drawn.read_text() == (shown / f"{figure}.svg").read_text()
     assert same, f"coterie reproduce {figure} --protocol {protocol} --show"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -175,6 +177,53 @@ def test_the_split_is_drawn_from_what_there_is(
     empty = tmp_path / "empty"
     empty.mkdir()
     shown(capsys, "split", "--out", empty)
+    assert not any(empty.iterdir())
+
+
+def read_forest(file: Path) -> tuple[dict[str, list[float]], list[list[str]]]:
+    """The values that a forest plot shows, read with the scale of its axis, and each row's texts."""
+    chart = next(element for element in ElementTree.parse(file).iter() if element.get("class") == "chart")
+    texts = [e for e in chart if e.tag.endswith("text")]
+    ticks = [(float(e.text or ""), float(e.get("x", ""))) for e in texts if e.get("class") is None]
+    (low, left), (high, right) = ticks[0], ticks[-1]
+    assert low < 0 < high or 0 in (low, high)
+    values: dict[str, list[float]] = {}
+    for e in chart:
+        if e.tag.endswith("circle"):
+            value = low + (float(e.get("cx", "")) - left) / (right - left) * (high - low)
+            values.setdefault("points" if e.get("fill-opacity") else "means", []).append(value)
+        elif e.get("class", "").startswith("whisker"):
+            a, b = (float(v) for v in re.findall(r"M([\d.]+) [\d.]+[Hv]", e.get("d", ""))[1:])
+            values.setdefault("widths", []).append((b - a) / (right - left) * (high - low))
+    written = [e.text or "" for e in texts if e.get("class") in ("name", "detail")]
+    return values, [written[i : i + 4] for i in range(0, len(written), 4)]
+
+
+def test_the_forest_plot_shows_each_primary_comparison(
+    toy: Study, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown(capsys, "study", "--out", out)
+    file = out / "study.svg"
+    drawn, (values, rows) = file.read_text(), read_forest(file)
+    expected = [np.subtract(ERRORS[pair.row], ERRORS[pair.reference]) for pair in PRIMARY]
+    assert values["means"] == pytest.approx([each.mean() for each in expected], abs=0.01)
+    assert values["points"] == pytest.approx(np.concatenate(expected), abs=0.01)
+    intervals = [stats.ttest_1samp(each, 0).confidence_interval(0.95) for each in expected]
+    assert values["widths"] == pytest.approx([i.high - i.low for i in intervals], abs=0.02)
+    width = (intervals[0].high - intervals[0].low) / 2
+    assert rows[0] == ["PCL", "minus alone", f"-2.05 ± {width:.2f}", "PCL wins, 8 seeds"]
+    assert [row[-1] for row in rows[3:]] == ["no win, 8 seeds", "no win, 8 seeds", "KDCL + CutMix wins, 8 seeds"]
+    for part in (("--only", "alone;PCL"), ("--seeds", 2)):  # not the whole study
+        shown(capsys, "study", "--out", out, *part)
+        assert file.read_text() == drawn
+    last = next(cell for cell in table_cells("study", toy, 8) if cell.row == "alone").jobs[7]
+    (out / last.name / "metrics.jsonl").unlink()
+    shown(capsys, "study", "--out", out)
+    values, rows = read_forest(file)
+    assert rows[0][-1] == "open: 7 of 8 seeds" and len(values["points"]) == 6 * 8 - 1
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    shown(capsys, "study", "--out", empty)
     assert not any(empty.iterdir())
 
 

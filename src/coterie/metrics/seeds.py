@@ -65,10 +65,15 @@ class Difference:
         """Whether the interval leaves out zero."""
         return self.half_width is not None and abs(self.mean) > self.half_width
 
+    @property
+    def amount(self) -> str:
+        """Without the number of pairs."""
+        interval = "" if self.half_width is None else f" ± {self.half_width:.2f}"
+        return f"{self.mean:+.2f}{interval}"
+
     def text(self) -> str:
         """With the number of pairs in brackets."""
-        interval = "" if self.half_width is None else f" ± {self.half_width:.2f}"
-        return f"{self.mean:+.2f}{interval} ({self.count})"
+        return f"{self.amount} ({self.count})"
 
 
 def paired(ours: Mapping[Any, float], theirs: Mapping[Any, float], confidence: float = 0.95) -> Difference | None:

@@ -60,6 +60,7 @@ def compare_primary(protocol: Study, everything: Sequence[ResultCell], runs: Res
             seeds_won(differences[pair.name]),
             p_values.get(pair.name),
             adjusted.get(pair.name),
+            tuple(differences[pair.name]),
         )
         for pair in protocol.primary
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,11 +54,17 @@ CURVES = {
 
 
 def draw_figure(tables: ResultTables) -> Path | None:
-    """Draw fig3, fig4, fig5 or split as an SVG file beside the runs.
+    """Draw fig3, fig4, fig5, split or study as an SVG file beside the runs.
 
     Returns None for a table, or if there is nothing to draw.
     """
-    drawings = {"fig3": _draw_curves, "fig4": _draw_curves, "fig5": _draw_peers, "split": _draw_split}
+    drawings = {
+        "fig3": _draw_curves,
+        "fig4": _draw_curves,
+        "fig5": _draw_peers,
+        "split": _draw_split,
+        "study": _draw_primary,
+    }
     experiment = tables.experiment
     if experiment not in drawings:
         return None
@@ -65,7 +72,8 @@ def draw_figure(tables: ResultTables) -> Path | None:
     if not panels:
         return None
     setting = tables.lines[0].setting
-    title = setting if experiment == "split" else f"{paper_title(experiment)}: {setting}"
+    titles = {"split": setting, "study": "The study's primary comparisons"}
+    title = titles.get(experiment) or f"{paper_title(experiment)}: {setting}"
     file = tables.runs.out / f"{experiment}.svg"
     file.write_text(picture(title, panels, legend))
     return file
@@ -84,8 +92,29 @@ def _draw_split(tables: ResultTables) -> Drawing:
     if not compared:
         return [], []
     x = "difference in top-1 error (points, 95 % interval; left of zero: fewer errors)"
-    chart = dot_chart(tables.lines[0].setting, compared, x, left=370, width=920)
+    chart = dot_chart(tables.lines[0].setting, compared, x, left=370, width=920, through=[0.0])
     return [Panel(chart, dot_chart_height(len(compared)), width=920)], []
+
+
+def _draw_primary(tables: ResultTables) -> Drawing:
+    """Draw a row for each primary comparison: its seeds, their mean with its interval, and the verdict."""
+    rows, results = [], []
+    for result in tables.primary:
+        difference, verdict = result.difference, result.verdict
+        if result.complete:
+            verdict = f"{verdict}, {result.seeds} seeds"
+        dots, text = [], verdict
+        if difference is not None:
+            dots = [replace(_dot(difference.mean, difference.half_width), colour=2, points=result.by_seed)]
+            text = f"{difference.amount}\n{verdict}"
+        rows.append((f"{result.row}\nminus {result.reference}", dots))
+        results.append(text)
+    if not any(dots for _, dots in rows):
+        return [], []
+    heading = tables.lines[0].setting
+    x = "points of top-1 error: mean, 95 % interval, each seed (left of zero: fewer errors)"
+    chart = dot_chart(heading, rows, x, left=186, width=660, right=170, results=results, through=[0.0])
+    return [Panel(chart, dot_chart_height(len(rows)), width=660, heading=heading)], []
 
 
 def _dot(mean: float, half_width: float | None) -> Dot:

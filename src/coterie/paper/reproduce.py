@@ -146,8 +146,8 @@ class Reproduction:
             print(tables.markdown())
         else:
             tables.show()
-        if not self.out.is_dir() or self.only or (self.experiment == "split" and self.against):
-            return  # a figure is that of a whole experiment
+        if not (self.out.is_dir() and self._whole):
+            return
         try:
             picture = draw_figure(tables)
         except OSError as error:
@@ -155,6 +155,12 @@ class Reproduction:
         else:
             if picture:
                 print_status(f"{picture}: the figure.")
+
+    @property
+    def _whole(self) -> bool:
+        """Whether this is all of an experiment, as a figure shows it; the study's has the seeds of its plan."""
+        few = isinstance(self.protocol, Study) and self.seeds < planned_seeds(self.experiment, self.protocol)
+        return not (self.only or few or (self.experiment == "split" and self.against))
 
     def check_document(self, file: Path) -> None:
         """Refuse a document without a place for the table, before hours of training."""

@@ -58,6 +58,8 @@ class ResultTables:
     plain: Any
     conclusion: str = ""
     """What the paper concludes, for the terminal."""
+    primary: Sequence[ComparisonResult] = ()
+    """The study's primary comparisons."""
 
     def show(self, console: Console | None = None) -> None:
         """Print them on a terminal."""

@@ -41,6 +41,8 @@ class ComparisonResult(Comparison):
     p: float | None
     adjusted: float | None
     """p by Holm's method over all primary comparisons of the regime."""
+    by_seed: tuple[float, ...] = ()
+    """The difference of each seed."""
 
     @property
     def complete(self) -> bool:

@@ -54,7 +54,7 @@ def study_tables(
         tables.append(_primary_table(f"Primary comparisons: {setting}", primary, len(results)))
     notes = [f"{line.row}: {note}" for line in lines for note in line.notes]
     values = {"rows": [plain(line, STUDY_FIELDS) for line in lines], "primary": plain(primary)}
-    return ResultTables(experiment, lines, runs, tables, notes, values)
+    return ResultTables(experiment, lines, runs, tables, notes, values, primary=primary)
 
 
 def _rows_table(title: str, lines: Sequence[ResultLine]) -> Table:
@@ -116,8 +116,7 @@ def _difference(value: Difference | None, result: ComparisonResult | None) -> Ce
     """Return a difference without its count, which has a column; bold where a primary comparison is won."""
     if value is None:
         return Cell(NOTHING)
-    interval = "" if value.half_width is None else f" ± {value.half_width:.2f}"
-    return Cell(f"{value.mean:+.2f}{interval}", value.mean, result is not None and bool(result.winner))
+    return Cell(value.amount, value.mean, result is not None and bool(result.winner))
 
 
 def _won(won: int, difference: Difference | None) -> Cell:

@@ -72,7 +72,7 @@ class Axis:
         low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
         if low == high:
             high = low + step
-        marks = [low + i * step for i in range(round((high - low) / step) + 1)]
+        marks = [i * step for i in range(round(low / step), round(high / step) + 1)]  # so that zero is 0.0
         return cls(label, low, high, start, end, False, marks)
 
     def place(self, value: float) -> float:
@@ -148,12 +148,13 @@ def in_words(curves: Sequence[Curve], x: str, y: str) -> str:
 
 @dataclass(frozen=True)
 class Dot:
-    """A value with the interval around it; `colour` is an index of its colour."""
+    """A value with the interval around it, and the `points` it was computed from; `colour` is an index."""
 
     value: float
     low: float | None = None
     high: float | None = None
     colour: int = 0
+    points: Sequence[float] = ()
 
 
 DOT_ROW = 42
@@ -165,30 +166,57 @@ def dot_chart_height(rows: int) -> int:
 
 
 def dot_chart(
-    title: str, rows: Sequence[tuple[str, Sequence[Dot]]], x: str, left: int = LEFT, width: int = WIDTH
+    title: str,
+    rows: Sequence[tuple[str, Sequence[Dot]]],
+    x: str,
+    left: int = LEFT,
+    width: int = WIDTH,
+    right: int = RIGHT,
+    results: Sequence[str] = (),
+    through: Sequence[float] = (),
 ) -> Markup:
     """Draw named rows of dots with their intervals over one axis; `left` is the room for the names.
 
-    A name's lines after its first are smaller. The axis need not begin at zero.
+    A name's lines after its first are smaller. `results` are texts beside the rows; their room is on the
+    `right`. The axis need not begin at zero; it holds the values `through`.
     """
-    values = [v for _, row in rows for d in row for v in (d.value, d.low, d.high) if v is not None]
-    across, height = Axis.over(x, values, left, width - RIGHT), dot_chart_height(len(rows))
+    values = [v for _, row in rows for d in row for v in (d.value, d.low, d.high, *d.points) if v is not None]
+    across = Axis.over(x, [*values, *through], left, width - right)
+    height = dot_chart_height(len(rows))
     parts = _x_axis(across, height, grid=True)
     for number, (name, row) in enumerate(rows):
-        middle, texts = TOP + DOT_ROW * (number + 0.5), name.split("\n")
-        for i, line in enumerate(texts):
-            y, css = middle + 4.5 + 15 * (i - (len(texts) - 1) / 2), "detail" if i else "name"
-            parts.append(f'<text class="{css}" x="{left - 9}" y="{y:.1f}" text-anchor="end">{escape(line)}</text>')
+        middle = TOP + DOT_ROW * (number + 0.5)
+        parts += _lines(name, left - 9, middle, "end")
+        parts += _lines(results[number], width - right + 14, middle, "start") if results else []
         for i, dot in enumerate(row):
-            y = middle + 12 * (i - (len(row) - 1) / 2)
-            if dot.low is not None and dot.high is not None:
-                a, b = across.place(dot.low), across.place(dot.high)
-                ends = f"M{a:.1f} {y:.1f}H{b:.1f}M{a:.1f} {y - 4:.1f}v8M{b:.1f} {y - 4:.1f}v8"
-                parts.append(f'<path class="whisker c{dot.colour % COLOURS}" d="{ends}"/>')
-            css = f"dot c{dot.colour % COLOURS}"
-            parts.append(f'<circle class="{css}" cx="{across.place(dot.value):.1f}" cy="{y:.1f}" r="4"/>')
-    words = "; ".join(f"{' '.join(name.split())}: {', '.join(brief(d.value) for d in row)}" for name, row in rows)
-    return _svg(title, f"{x}. {words}.", parts, height, width=width)
+            y = middle + 12 * (i - (len(row) - 1) / 2) - (6 if dot.points else 0)
+            parts += _dot(dot, across, y)
+    texts = results or [", ".join(brief(dot.value) for dot in row) for _, row in rows]
+    words = "; ".join(f"{' '.join(name.split())}: {text}" for (name, _), text in zip(rows, texts, strict=True))
+    return _svg(title, f"{x}. {words}.".replace("\n", ", "), parts, height, width=width)
+
+
+def _lines(content: str, x: float, middle: float, anchor: str) -> list[str]:
+    """Write lines around the middle of a row, those after the first smaller."""
+    texts, parts = content.split("\n"), []
+    for i, line in enumerate(texts):
+        y, css = middle + 4.5 + 15 * (i - (len(texts) - 1) / 2), "detail" if i else "name"
+        parts.append(f'<text class="{css}" x="{x}" y="{y:.1f}" text-anchor="{anchor}">{escape(line)}</text>')
+    return parts
+
+
+def _dot(dot: Dot, across: Axis, y: float) -> list[str]:
+    """Draw a value with its interval and, smaller and below, its points."""
+    colour, parts = f"c{dot.colour % COLOURS}", []
+    if dot.low is not None and dot.high is not None:
+        a, b = across.place(dot.low), across.place(dot.high)
+        ends = f"M{a:.1f} {y:.1f}H{b:.1f}M{a:.1f} {y - 4:.1f}v8M{b:.1f} {y - 4:.1f}v8"
+        parts.append(f'<path class="whisker {colour}" d="{ends}"/>')
+    parts.append(f'<circle class="dot {colour}" cx="{across.place(dot.value):.1f}" cy="{y:.1f}" r="4"/>')
+    for value in dot.points:
+        place = f'cx="{across.place(value):.1f}" cy="{y + 13:.1f}"'
+        parts.append(f'<circle class="dot {colour}" {place} r="2.6" fill-opacity=".5"/>')
+    return parts
 
 
 def reliability_chart(title: str, bins: Sequence[tuple[float, float, int]], colour: int = 0) -> Markup:

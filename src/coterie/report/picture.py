@@ -1,4 +1,4 @@
-"""Charts become an SVG file that stands alone, with a title, a legend and the colours of the page."""
+"""Charts become an SVG file that stands alone, with a title, a legend and the page's colours, light and dark."""
 
 from __future__ import annotations
 
@@ -9,18 +9,32 @@ from markupsafe import Markup, escape
 
 from .charts import HEIGHT, WIDTH
 
-PALETTE = ("#5b6675", "#d1490c", "#0b6bb8", "#11805a", "#9a3fb5", "#a16207", "#c2185b", "#0f7f8c")
-"""The page's colours c0 to c7. Written out, as not every SVG reader knows CSS variables."""
-STYLE = """text { font: 13px system-ui, "DejaVu Sans", sans-serif; fill: #566070; }
-.title { font-size: 16px; font-weight: 600; fill: #1c2330; } .heading, .name { fill: #1c2330; }
-.detail { font-size: 11.5px; } .grid { stroke: #d9dee6; } .axis { stroke: #566070; }
+PALETTES = (
+    ("#5b6675", "#d1490c", "#0b6bb8", "#11805a", "#9a3fb5", "#a16207", "#c2185b", "#0f7f8c"),
+    ("#a9b4c3", "#ff8a50", "#5eb1ff", "#45c796", "#d58bea", "#dba63b", "#ff79a8", "#4cc3d0"),
+)
+"""The page's colours c0 to c7, for light and dark. Written out, as not every SVG reader knows CSS variables."""
+SHAPES = """text { font: 13px system-ui, "DejaVu Sans", sans-serif; }
+.title { font-size: 16px; font-weight: 600; } .detail { font-size: 11.5px; }
 .line { fill: none; stroke-width: 2.2; stroke-linejoin: round; }
 .line.dash { stroke-dasharray: 7 4; } .line.dot { stroke-dasharray: 2 4; }
-.band { fill-opacity: .16; stroke: none; } .whisker { fill: none; stroke-width: 2; }
-""" + "\n".join(
-    f".line.c{i}, .whisker.c{i} {{ stroke: {colour}; }} .band.c{i}, circle.dot.c{i} {{ fill: {colour}; }}"
-    for i, colour in enumerate(PALETTE)
-)
+.band { fill-opacity: .16; stroke: none; } .whisker { fill: none; stroke-width: 2; }"""
+
+
+def _colours(paper: str, text: str, soft: str, rule: str, palette: Sequence[str]) -> str:
+    """Return the rules of one colour scheme."""
+    return (
+        f".paper {{ fill: {paper}; }} text {{ fill: {soft}; }} .title, .heading, .name {{ fill: {text}; }}\n"
+        f".grid {{ stroke: {rule}; }} .axis {{ stroke: {soft}; }}\n"
+    ) + "\n".join(
+        f".line.c{i}, .whisker.c{i} {{ stroke: {colour}; }} .band.c{i}, circle.dot.c{i} {{ fill: {colour}; }}"
+        for i, colour in enumerate(palette)
+    )
+
+
+LIGHT = _colours("#fff", "#1c2330", "#566070", "#d9dee6", PALETTES[0])
+DARK = _colours("#11151c", "#e8ecf2", "#a5b0c0", "#323c4b", PALETTES[1])
+STYLE = f"{SHAPES}\n{LIGHT}\n@media (prefers-color-scheme: dark) {{\n{DARK}\n}}"
 CHARACTER = 7.2
 """Width of a character of the legend, about."""
 
@@ -44,7 +58,8 @@ def picture(title: str, panels: Sequence[Panel], legend: Sequence[tuple[str, str
     x = 0
     for panel in panels:
         if panel.heading:
-            marks.append(f'<text class="heading" x="{x + 88}" y="{top - 8}">{escape(panel.heading)}</text>')
+            left = x + 88 if len(panels) > 1 else 16
+            marks.append(f'<text class="heading" x="{left}" y="{top - 8}">{escape(panel.heading)}</text>')
         place = f'<svg x="{x}" y="{top}" width="{panel.width}" height="{panel.height}" '
         marks.append(str(panel.svg).replace("<svg ", place, 1))
         x += panel.width
@@ -53,7 +68,7 @@ def picture(title: str, panels: Sequence[Panel], legend: Sequence[tuple[str, str
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" {size}>\n'
         f"<title>{escape(title)}</title>\n<style>\n{STYLE}\n</style>\n"
-        f'<rect {size} fill="#fff"/>\n<text class="title" x="16" y="28">{escape(title)}</text>\n'
+        f'<rect class="paper" {size}/>\n<text class="title" x="16" y="28">{escape(title)}</text>\n'
         + "\n".join(marks)
         + "\n</svg>\n"
     )
