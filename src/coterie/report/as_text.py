@@ -17,7 +17,7 @@ def print_report(report: Report) -> None:
     """Print the sentences, every table of a report, and where every curve ends."""
     console = Console(highlight=False)
     for line in report.summary:
-        console.print(Text(line, style="bold"))
+        console.print(Text(line))
     for line in report.problems:
         console.print(Text(line, style="yellow"))
     for section in report.sections:
