@@ -122,7 +122,7 @@ def report(
     elif figure is not None:
         _write_figure(composed, figure, Path(output or f"{figure}.svg"))
     elif curves is not None:
-        page.save_text(Path(curves), curves_csv(composed.groups))
+        page.save_text(Path(curves), curves_csv(composed.groups), "--curves")
         print(f"{curves}: the curves, a line for each run, epoch and predictor.")
     else:
         page.save_text(file, page.render_page(composed, page.default_title(composed)))

@@ -145,7 +145,7 @@ def write_report(
     save_text(file, render_page(report, title or default_title(report)))
 
 
-def save_text(file: Path, text: str) -> None:
+def save_text(file: Path, text: str, option: str = "--output") -> None:
     """Write a file, or say in one sentence why it cannot be written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -153,7 +153,7 @@ def save_text(file: Path, text: str) -> None:
     except (OSError, Failure) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
         reason = getattr(cause, "strerror", None) or cause
-        raise InputError(f"{file} cannot be written ({reason}): choose another --output.") from None
+        raise InputError(f"{file} cannot be written ({reason}): choose another {option}.") from None
 
 
 def watch_runs(
