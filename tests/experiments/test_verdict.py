@@ -92,7 +92,7 @@ def test_two_seeds_are_never_clear_of_chance() -> None:
 
 def test_a_method_that_only_guesses_is_named() -> None:
     guessing = replace(result("PCL", -1.0, -1.0, -1.0), at_chance=True)
-    assert chance_sentence([result("ONE", 0.0), guessing]) == " No better than guessing so far: PCL."
+    assert chance_sentence([result("ONE", 0.0), guessing]) == " No better than guessing: PCL (10.00 %)."
     assert chance_sentence([result("ONE", 0.0)]) == ""
 
 

@@ -142,7 +142,7 @@ def _table(request: CompareRequest, plan: ComparePlan, results: Sequence[MethodR
     rows = [
         [
             text(result.label),
-            spread(result.error, note="chance level" if result.at_chance else ""),
+            spread(result.error),
             number(result.error.count),
             difference(result.difference),
             Cell(f"{result.won}/{len(result.differences)}", result.won) if result.differences else Cell(NOTHING),

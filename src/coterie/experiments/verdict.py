@@ -91,8 +91,8 @@ def verdict(reference: str, results: Sequence[MethodResult], images: str) -> str
 
 def chance_sentence(results: Sequence[MethodResult]) -> str:
     """Name the methods that are no better than guessing, in a sentence after the verdict; empty without any."""
-    labels = [result.label for result in results if result.at_chance]
-    return f" No better than guessing so far: {_listed(labels)}." if labels else ""
+    guessing = [f"{result.label} ({result.error.mean:.2f} %)" for result in results if result.at_chance]
+    return f" No better than guessing: {_listed(guessing)}." if guessing else ""
 
 
 def _of_one_seed(reference: str, compared: Sequence[MethodResult], images: str) -> str:
