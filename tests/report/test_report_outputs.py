@@ -8,6 +8,7 @@ import shutil
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from coterie.report import page
 from coterie.report.content import Figure
 from tests.helpers.common import printed, refused
 from tests.helpers.report import Page, changed_copy, last_error, records
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -123,7 +126,9 @@ def test_every_chart_of_the_page_has_a_name(trained: Path, tmp_path: Path) -> No
     assert not Path("x.png").exists()
 
 
-def test_the_curves_are_a_csv_that_pandas_reads(trained: Path, tmp_path: Path) -> None:
+def test_the_curves_are_a_csv_that_pandas_reads(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pandas = pytest.importorskip("pandas")
     file = tmp_path / "curves.csv"
     printed("report", trained, "--curves", file)
@@ -139,9 +144,12 @@ def test_the_curves_are_a_csv_that_pandas_reads(trained: Path, tmp_path: Path) -
                     assert rows.loc[predictor, name] == value, name
                 assert rows.loc[predictor, "terms.loss"] == record["terms"]["loss"]
                 assert rows.loc[predictor, "schedule.lr"] == record["lr"]
-    mean = frame[(frame.method == "PCL") & (frame.predictor == "mean1")].groupby("epoch").error.mean()
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "report.md").read_text(), re.S)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"pandas": pandas}
+    exec(code, names)
     last = [last_error(trained / f"PCL-{seed}") for seed in (0, 1)]
-    assert mean[3] == pytest.approx(np.mean(last))
+    assert names["errors"].PCL[3] == pytest.approx(np.mean(last))
 
 
 def test_csv_of_runs_with_different_columns_and_odd_names(copied: Path, tmp_path: Path) -> None:

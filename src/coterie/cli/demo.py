@@ -41,10 +41,10 @@ DEMO_METHODS: dict[str, dict[str, Any]] = {
 }
 DEMO_ROWS = {
     "the network alone": ("baseline", "peer1"),
-    "  averaged weights": ("baseline", "mean1"),
+    "alone, averaged weights": ("baseline", "mean1"),
     "with peers (PCL)": ("pcl", "mean1"),
-    "  raw peer": ("pcl", "peer1"),
-    "  all peers (PCL-E)": ("pcl", "ensemble"),
+    "PCL, raw peer": ("pcl", "peer1"),
+    "PCL, all peers (PCL-E)": ("pcl", "ensemble"),
 }
 """For each row of the table: which runs, and which predictor of theirs."""
 
@@ -88,7 +88,7 @@ def compose_demo(runs: dict[str, list[Path]], sizes: dict[tuple[str, str], int],
     """Return the demo's report: the page shows it, the terminal prints its first table and its summary."""
     report = page.compose([path for paths in runs.values() for path in paths])
     report.summary.append(
-        f"Not shown: that it is so on your data. {test_size:,} test digits resolve about half a point, and the "
+        f"Not shown: how peers do on your data. {test_size:,} test digits resolve about half a point, and the "
         "training cost more; a network alone with as much computation is the fair rival on a larger task."
     )
     table = _table(report.groups, sizes)
@@ -105,5 +105,5 @@ def _table(groups: Sequence[Group], sizes: dict[tuple[str, str], int]) -> Table:
         cost = number(clock_ratio(g, alone), "{:.1f} x")
         rows.append([text(title), spread(g.error(predictor)), number(sizes[name, predictor]), cost])
     seeds = "one seed" if len(alone.counted) == 1 else "mean ± standard deviation over the seeds"
-    columns = ["", "error %", "parameters deployed", "training time"]
+    columns = ["network", "error %", "parameters deployed", "training time"]
     return Table(f"Test error after the last epoch, {seeds}", columns, rows)

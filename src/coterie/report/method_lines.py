@@ -22,7 +22,7 @@ def methods_section(groups: Sequence[Group]) -> ReportSection:
     note = (
         "" if all(lines.values()) else f"{NOTHING}: its class has no docstring, or the run is of an older version."
     )
-    section = ReportSection("methods", "Methods", "How the network was trained, in a line each.")
+    section = ReportSection("methods", "How the networks were trained")
     if rows:
         section.blocks.append(Table("Methods", ["method", "what it does"], rows, note))
     return section
