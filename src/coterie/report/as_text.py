@@ -24,7 +24,7 @@ def print_report(report: Report) -> None:
         for reason in section.missing:
             console.print(Text(reason, style="yellow"))
         for table in section.tables:
-            print_table(table, console)
+            print_table(table, console, wrap=section.name == "methods")  # sentences
         for figure in section.figures + section.details:
             console.print(Text(f"{figure.title}. {figure.words}"), soft_wrap=True)
 
