@@ -55,9 +55,10 @@ def run_demo(out: Path, seeds: int) -> None:
         raise InputError(f"--seeds must be at least 1, not {seeds}.")
     console, data = Console(), from_options(DEMO_OPTIONS).data
     data.load()
+    times = "once" if seeds == 1 else f"{seeds} times"
     console.print(
-        f"Training {DEMO_OPTIONS['model']} on {data.train_size} handwritten digits, {seeds} times alone and "
-        f"{seeds} times with two peers beside it.\n",
+        f"Training {DEMO_OPTIONS['model']} on {data.train_size} handwritten digits, {times} alone and "
+        f"{times} with two peers beside it.\n",
         highlight=False,
     )
     runs: dict[str, list[Path]] = {name: [] for name in DEMO_METHODS}
