@@ -168,10 +168,8 @@ def tables(section: dict[str, Any]) -> list[Table]:
 
 
 def _milliseconds(layer: dict[str, Any], kind: str, layout: str) -> Cell:
-    """Show the better layout in bold."""
     seconds = layer[f"{kind}_{layout}"]
-    best = min(layer[f"{kind}_{other}"] for other in LAYOUTS)
-    return Cell(f"{1000 * seconds:.2f}", seconds, strong=seconds == best)
+    return Cell(f"{1000 * seconds:.2f}", seconds)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def goals_table(sections: Mapping[str, Any], quick: bool = False) -> Table:
         value = goal.value(sections)
         if value is not None:
             met = goal.met(value)
-            verdict = Cell("") if quick else Cell("met" if met else "missed", strong=not met)
+            verdict = Cell("") if quick else Cell("met" if met else "missed")
             limit = text(f"{'≥' if goal.at_least else '≤'} {goal.limit:g}")
             rows.append([text(goal.name), limit, number(value, "{:.3f}"), verdict])
     title = "Goals (for information: a quick run judges none)" if quick else "Goals"

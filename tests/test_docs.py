@@ -164,3 +164,23 @@ def test_imports_keep_their_order() -> None:
     from importlinter.cli import lint_imports
 
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
+
+
+BOLD = re.compile(r"\*\*(?P<mean>[+-][\d.]+) ± (?P<half>[\d.]+) \((?P<seeds>\d+)\)\*\*")
+STUDYS_BOLD = re.compile(r"\*\*([+-][\d.]+ ± [\d.]+|[^*]+ wins[^*]*)\*\*")
+
+
+@pytest.mark.parametrize(
+    "file", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda f: f.name
+)
+def test_bold_in_a_table_means_clear_of_chance(file: Path) -> None:
+    """And every difference that is clear of chance is bold."""
+    for line in file.read_text().splitlines():
+        if not line.startswith("|"):
+            continue
+        for cell in line.strip("|").split("|"):
+            bold, plain = BOLD.fullmatch(cell.strip()), BOLD.fullmatch(f"**{cell.strip()}**")
+            if "**" in cell and not (file.name == "study.md" and STUDYS_BOLD.fullmatch(cell.strip())):
+                assert bold and int(bold["seeds"]) >= 3 and abs(float(bold["mean"])) >= float(bold["half"]), line
+            if plain:
+                assert int(plain["seeds"]) < 3 or abs(float(plain["mean"])) <= float(plain["half"]), line

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from statistics import mean, stdev
 
 import pytest
 from scipy.stats import t
 
-from coterie.experiments.verdict import MethodResult, verdict
+from coterie.experiments.verdict import MethodResult, chance_sentence, verdict
 from coterie.metrics.seeds import seeds_needed
 
 BASE = {0: 10.0, 1: 12.0, 2: 11.0}
@@ -79,6 +80,22 @@ def test_one_seed_says_nothing_about_chance() -> None:
     assert second.startswith("Ask for three seeds or more")
 
 
+def test_two_seeds_are_never_clear_of_chance() -> None:
+    """However small the spread: with two seeds it is hardly known."""
+    two = result("PCL", -3.0, -3.0)
+    assert two.difference is not None and two.difference.half_width == 0 and not two.clear
+    first, second = sentences(verdict("Baseline", [two], "test images"))
+    assert first.startswith("Nothing can be said yet: over 2 seeds no method is clearly better than Baseline")
+    assert "about 3 seeds for PCL (-3.00 points)" in second
+    assert result("PCL", -3.0, -3.0, -3.0).clear
+
+
+def test_a_method_that_only_guesses_is_named() -> None:
+    guessing = replace(result("PCL", -1.0, -1.0, -1.0), at_chance=True)
+    assert chance_sentence([result("ONE", 0.0), guessing]) == " No better than guessing: PCL (10.00 %)."
+    assert chance_sentence([result("ONE", 0.0)]) == ""
+
+
 def test_what_has_no_finished_run_is_told() -> None:
     assert verdict("Baseline", [result("PCL")], "test images").startswith("Nothing can be said yet: no seed")
     text = verdict("Baseline", [result("PCL", -2.0, -2.1, -1.9), result("DML")], "test images")
@@ -86,7 +103,7 @@ def test_what_has_no_finished_run_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("differences", "count"), [((-1.0, -1.0), 2), ((0.0, 0.0), None), ((1.0,), None), ((), None)]
+    ("differences", "count"), [((-1.0, -1.0), 3), ((0.0, 0.0), None), ((1.0,), None), ((), None)]
 )
 def test_seeds_needed_at_the_edges(differences: tuple[float, ...], count: int | None) -> None:
     assert seeds_needed(differences) == count

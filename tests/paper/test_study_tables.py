@@ -147,10 +147,10 @@ def test_a_document_has_the_tables_in_their_place(
     toy: Study, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document, begin = tmp_path / "study.md", "<!-- coterie reproduce study --protocol toy -->"
-    document.write_text(f"# Study\n\n{begin}\nold\n{END}\nRest.\n")
+    document.write_text(f"# Study\n\n{begin}\nstale\n{END}\nRest.\n")
     shown(capsys, "study", "--out", out, "--into", document)
     text = document.read_text()
-    assert text.startswith(f"# Study\n\n{begin}\n") and text.endswith(f"{END}\nRest.\n") and "old" not in text
+    assert text.startswith(f"# Study\n\n{begin}\n") and text.endswith(f"{END}\nRest.\n") and "stale" not in text
     assert text.count("| PCL - alone |") == 1 and text.count("| PCL |") == 1
     fewer = Reproduction("study", toy, out, 2).marker
     assert fewer == "<!-- coterie reproduce study --protocol toy --seeds 2 -->"

@@ -46,8 +46,8 @@ def test_summary_and_calibration_are_what_the_metrics_say(trained: Path, shown: 
     assert f"{change:.0f} % {'fewer' if gain > 0 else 'more'} errors" in shown.text
     test = stats.ttest_rel(ends[1], ends[0])
     half = test.confidence_interval(0.95).high + gain
-    assert f"({-gain:+.2f} ± {half:.2f} points, 95 % interval over 2 seeds" in shown.text
-    assert ("no clear difference" in shown.text) == (test.pvalue > 0.05)
+    interval = f"({-gain:+.2f} ± {half:.2f} points, 95 % interval over 2 seeds"
+    assert f"{interval}: too few to tell it from chance)" in shown.text  # whatever the interval
     assert shown.column("Results", "against Baseline")[1][0] == f"{-gain:+.2f} ± {half:.2f} (2)"
     for method in ("Baseline", "PCL"):
         last = records(trained / f"{method}-0")[-1]

@@ -49,21 +49,22 @@ def methods(json: bool = False) -> None:
     rows = []
     for name, entry in entries.items():
         options = ", ".join(f"{option}={value}" for option, value in entry["options"].items())
-        rows.append([text(f"{name}\n{entry['trains']}", strong=True), text(entry["summary"]), text(options)])
+        rows.append([text(f"{name}\n{entry['trains']}"), text(entry["summary"]), text(options)])
     print_table(Table("", ["method", "what it is", "options (--method.NAME)"], rows), wrap=True)
 
 
 def describe_methods() -> dict[str, Any]:
     """Return each method's sentence, what it trains, and its options with their defaults."""
-    from inspect import getdoc, signature
+    from inspect import signature
 
     from ..methods import available
+    from ..methods.base import method_summary
 
     entries = {}
     for name, method in sorted(available().items()):
         parameters = list(signature(method).parameters.values())[1:]
         entries[name] = {
-            "summary": (getdoc(method) or "").splitlines()[0],
+            "summary": method_summary(method),
             "trains": method.trains,
             "options": {p.name: None if p.default is p.empty else p.default for p in parameters},
         }
@@ -133,7 +134,7 @@ def cuts(
     rows = [{**cut, **cut["training_costs"]} for cut in entry["cuts"]]
     for row in rows:
         if row["name"] == entry["default"]:
-            row |= {"name": f"{row['name']} (default)", "strong": True}
+            row["name"] += " (default)"
     print_table(keyed_table(title, CUT_COLUMNS, rows, note))
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from rich.console import Console
 
 from ..config.options import from_options
 from ..errors import InputError
-from ..metrics.seeds import Spread
 from ..peers.cost import parameters
 from ..report import page
-from ..report.table import Table, number, print_table, text
+from ..report.content import ReportSection
+from ..report.groups import Group
+from ..report.summary import clock_ratio
+from ..report.table import Table, number, print_table, spread, text
 from ..runs.directory import RunDirectory
 from ..training.loop import train_recipe
 
@@ -39,10 +41,10 @@ DEMO_METHODS: dict[str, dict[str, Any]] = {
 }
 DEMO_ROWS = {
     "the network alone": ("baseline", "peer1"),
-    "  averaged weights": ("baseline", "mean1"),
+    "alone, averaged weights": ("baseline", "mean1"),
     "with peers (PCL)": ("pcl", "mean1"),
-    "  raw peer": ("pcl", "peer1"),
-    "  all peers (PCL-E)": ("pcl", "ensemble"),
+    "PCL, raw peer": ("pcl", "peer1"),
+    "PCL, all peers (PCL-E)": ("pcl", "ensemble"),
 }
 """For each row of the table: which runs, and which predictor of theirs."""
 
@@ -53,9 +55,10 @@ def run_demo(out: Path, seeds: int) -> None:
         raise InputError(f"--seeds must be at least 1, not {seeds}.")
     console, data = Console(), from_options(DEMO_OPTIONS).data
     data.load()
+    times = "once" if seeds == 1 else f"{seeds} times"
     console.print(
-        f"Training {DEMO_OPTIONS['model']} on {data.train_size} handwritten digits, {seeds} times alone and "
-        f"{seeds} times with two peers beside it.\n",
+        f"Training {DEMO_OPTIONS['model']} on {data.train_size} handwritten digits, {times} alone and "
+        f"{times} with two peers beside it.\n",
         highlight=False,
     )
     runs: dict[str, list[Path]] = {name: [] for name in DEMO_METHODS}
@@ -68,53 +71,40 @@ def run_demo(out: Path, seeds: int) -> None:
             )
             sizes |= {(name, p): parameters(network) for p, network in method.predictors().items()}
     shutil.copyfile(RunDirectory(runs["pcl"][0]).student, out / "student.safetensors")
-    everything = [path for paths in runs.values() for path in paths]
-    page.write_report(everything, out / "report.html", "Coterie demo: digits")
-    print_table(_table(runs, sizes), console)
-    alone, peers = (
-        _errors(runs[name], predictor) for name, predictor in (("baseline", "peer1"), ("pcl", "mean1"))
-    )
-    gain = [a - b for a, b in zip(alone, peers, strict=True)]
-    wins = sum(g > 0 for g in gain)
+    report = compose_demo(runs, sizes, data.test_size)
+    page.save_text(out / "report.html", page.render_page(report, "Coterie demo: digits"))
+    print_table(report.sections[0].tables[0], console)
+    console.print()
+    for sentence in report.summary:
+        console.print(sentence, highlight=False, markup=False)
     console.print(
-        f"\nShown: on these digits the same network, trained with peers, makes {abs(mean(gain)):.2f} points "
-        f"{'fewer' if mean(gain) >= 0 else 'more'} errors (better in {wins} of {seeds} "
-        "seeds), with the same parameters and cost once deployed.\n"
-        f"Not shown: that it will for your data. {data.test_size:,} test digits resolve about half a point, and "
-        "the training cost more; a network alone with as much computation is the fair rival on a larger task.\n",
-        highlight=False,
-    )
-    console.print(
-        f"  {out / 'report.html'}  the page with all curves\n"
+        f"\n  {out / 'report.html'}  the page with all curves\n"
         f"  {out / 'student.safetensors'}  the network to deploy (seed 0, not the best of them)\n"
         f"  {out / 'pcl-0'}  its run; try: coterie evaluate {out / 'pcl-0'}",
         highlight=False,
     )
 
 
-def _errors(runs: list[Path], predictor: str) -> list[float]:
-    """The last epoch's error of each run."""
-    return [RunDirectory(path).metrics()[-1]["predictors"][predictor]["error"] for path in runs]
+def compose_demo(runs: dict[str, list[Path]], sizes: dict[tuple[str, str], int], test_size: int) -> page.Report:
+    """Return the demo's report: the page shows it, the terminal prints its first table and its summary."""
+    report = page.compose([path for paths in runs.values() for path in paths])
+    report.summary.append(
+        f"Not shown: how peers do on your data. {test_size:,} test digits resolve about half a point, and the "
+        "training cost more; a network alone with as much computation is the fair rival on a larger task."
+    )
+    table = _table(report.groups, sizes)
+    report.sections.insert(0, ReportSection("demo", "The demo", "", [table]))
+    return report
 
 
-def _cost(runs: list[Path]) -> float:
-    return sum(record["time"]["train"] for path in runs for record in RunDirectory(path).metrics())
-
-
-def _table(runs: dict[str, list[Path]], sizes: dict[tuple[str, str], int]) -> Table:
+def _table(groups: Sequence[Group], sizes: dict[tuple[str, str], int]) -> Table:
+    by_method = {g.method: g for g in groups}
+    alone = by_method["Baseline"]
     rows = []
     for title, (name, predictor) in DEMO_ROWS.items():
-        errors = Spread.of(_errors(runs[name], predictor))
-        ratio = _cost(runs[name]) / _cost(runs["baseline"])
-        strong = (name, predictor) == ("pcl", "mean1")
-        rows.append(
-            [
-                text(title, strong),
-                number(errors.mean, "{:.2f}", strong),
-                number(errors.std, "{:.2f}", strong),
-                number(sizes[name, predictor], strong=strong),
-                number(ratio, "{:.1f} x", strong),
-            ]
-        )
-    columns = ["", "error %", "± std", "parameters deployed", "training"]
-    return Table("Test error after the last epoch", columns, rows)
+        g = by_method[DEMO_METHODS[name]["method"]]
+        cost = number(clock_ratio(g, alone), "{:.1f} x")
+        rows.append([text(title), spread(g.error(predictor)), number(sizes[name, predictor]), cost])
+    seeds = "one seed" if len(alone.counted) == 1 else "mean ± standard deviation over the seeds"
+    columns = ["network", "error %", "parameters deployed", "training time"]
+    return Table(f"Test error after the last epoch, {seeds}", columns, rows)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..report.page import Report
 
 
 def reproduce(
@@ -77,6 +80,9 @@ def report(
     text: bool = False,
     format: Literal["markdown", "csv", "latex"] | None = None,
     watch: bool = False,
+    against: str = "",
+    figure: str | None = None,
+    curves: str | None = None,
 ) -> None:
     """One page that shows what happened: tables, curves, costs, mistakes.
 
@@ -86,25 +92,46 @@ def report(
         text: print the tables here instead.
         format: write the tables for a paper instead, to the file or here.
         watch: write the page again whenever the runs have something new, until interrupted.
+        against: a method, or a directory of runs, that the others are compared with; by default the Baseline.
+        figure: write one chart of the page to the file instead, an SVG: error, loss-terms, diversity, ...
+        curves: write the curves to this CSV file instead, a line for each run, epoch and predictor.
     """
     from ..paper.sections import experiment_sections
     from ..report import as_text, page
+    from ..report.curve_file import curves_csv
 
-    if text + (format is not None) + watch > 1:
-        raise InputError("--text, --format and --watch exclude each other: choose one.")
+    if text + watch + sum(option is not None for option in (format, figure, curves)) > 1:
+        raise InputError("--text, --format, --watch, --figure and --curves exclude each other: choose one.")
+    if output is not None and curves is not None:
+        raise InputError("--curves names its file itself: leave out --output.")
     paths, file = [Path(run) for run in runs], Path(output or "report.html")
     if watch:
         print(f"{file} follows {', '.join(runs)}; Ctrl-C ends this.", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
-            page.watch_runs(paths, file, experiment_sections)
+            page.watch_runs(paths, file, experiment_sections, against)
         return
-    paper = experiment_sections(paths)
+    if figure is not None and Path(output or "x.svg").suffix.lower() != ".svg":
+        raise InputError(f"A chart is written as SVG: name a file that ends in .svg, not {output}.")
+    composed = page.compose(paths, experiment_sections(paths), against)
     if text:
-        as_text.print_report(page.compose(paths, paper))
+        as_text.print_report(composed)
     elif format is not None and output is None:
-        print(as_text.publication_tables(page.compose(paths, paper), format), end="")
+        print(as_text.publication_tables(composed, format), end="")
     elif format is not None:
-        page.save_text(file, as_text.publication_tables(page.compose(paths, paper), format))
+        page.save_text(file, as_text.publication_tables(composed, format))
+    elif figure is not None:
+        _write_figure(composed, figure, Path(output or f"{figure}.svg"))
+    elif curves is not None:
+        page.save_text(Path(curves), curves_csv(composed.groups), "--curves")
+        print(f"{curves}: the curves, a line for each run, epoch and predictor.")
     else:
-        page.write_report(paths, file, paper=paper)
+        page.save_text(file, page.render_page(composed, page.default_title(composed)))
         print(f"{file}: open it in a browser; it needs nothing else.")
+
+
+def _write_figure(composed: Report, name: str, file: Path) -> None:
+    from ..report import page, picture
+
+    charts = composed.figures(name)
+    page.save_text(file, picture.stacked_picture(name.replace("-", " ").capitalize(), charts))
+    print(f"{file}: the chart '{name}' of the page.")

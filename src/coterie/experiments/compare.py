@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from markupsafe import Markup, escape
@@ -14,6 +15,7 @@ from ..config.options import OPTIONS, PARTS, with_options
 from ..data.rng import seed_all
 from ..errors import InputError, unknown
 from ..metrics.seeds import NOTHING, PAIRED
+from ..report.evaluation import read_evaluation
 from ..report.page import write_report
 from ..report.table import Cell, Table, difference, number, spread, text, to_html
 from ..runs.reader import object_name
@@ -26,7 +28,7 @@ from .launch_local import process_environments
 from .run import Run, train
 from .run_state import run_state
 from .runner import LAUNCHERS, raise_failed, run_jobs
-from .verdict import MethodResult, verdict
+from .verdict import MethodResult, chance_sentence, verdict
 
 COST = "Cost: training time relative to the first row, computed from each run's fastest stretch."
 
@@ -38,7 +40,7 @@ class Comparison:
     out: Path
     table: Table
     verdict: str
-    """Two sentences: what is clear of chance, and what is not."""
+    """Two sentences: what is clear of chance, and what is not; and one more where a method only guesses."""
     runs: Mapping[str, Sequence[Run]]
     """The finished runs of each method, in the order of their seeds; the reference comes first."""
     winner: str | None
@@ -95,18 +97,22 @@ def read_comparison(request: CompareRequest, plan: ComparePlan) -> Comparison:
     reference, *others = finished
     errors = {label: errors_of(runs) for label, runs in finished.items()}
     costs = {label: cost_ratio(finished[label], finished[reference], None) for label in finished}
-    results = [MethodResult(label, errors[label], errors[reference], costs[label]) for label in others]
-    own = MethodResult(reference, errors[reference], {}, costs[reference])
+    chance = {label: _is_at_chance(runs, errors[label]) for label, runs in finished.items()}
+    results = [
+        MethodResult(label, errors[label], errors[reference], costs[label], chance[label]) for label in others
+    ]
+    own = MethodResult(reference, errors[reference], {}, costs[reference], chance[reference])
     directories = [run.path for runs in finished.values() for run in runs.values()]
     if directories:
-        write_report(directories, request.out / "report.html")
+        against = next((str(run.path) for run in finished[reference].values()), "")
+        write_report(directories, request.out / "report.html", against=against)
     lasts = [run.last for runs in finished.values() for run in runs.values()]
     images = "held-out images" if lasts and lasts[0].get("split") == "val" else "test images"
     objects = {label: recipe.objects for label, recipe in request.recipes.items()}
     return Comparison(
         request.out,
         _table(request, plan, [own, *results], images),
-        verdict(reference, results, images),
+        verdict(reference, results, images) + chance_sentence([own, *results]),
         {label: [Run(run.path, **objects[label]) for run in runs.values()] for label, runs in finished.items()},
         _winner([own, *results]),
     )
@@ -115,6 +121,12 @@ def read_comparison(request: CompareRequest, plan: ComparePlan) -> Comparison:
 def _finished(out: Path, jobs: Sequence[Job]) -> FinishedRuns:
     states = {job.seed: run_state(out, job) for job in jobs}
     return {seed: state.result for seed, state in states.items() if state.kind == "done"}
+
+
+def _is_at_chance(runs: FinishedRuns, errors: Mapping[int, float]) -> bool:
+    """Tell whether the mean error is no better than guessing, by what the runs' evaluations say of the images."""
+    evaluations = [read_evaluation(run.path) for run in runs.values()]
+    return any(evaluation.is_at_chance(fmean(errors.values())) for evaluation in evaluations if errors)
 
 
 def _winner(results: Sequence[MethodResult]) -> str | None:

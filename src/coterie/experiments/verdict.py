@@ -21,6 +21,8 @@ class MethodResult:
     reference: dict[int, float]
     cost: float | None = None
     """Training time in that of the reference."""
+    at_chance: bool = False
+    """Whether its error is no better than guessing."""
 
     @property
     def error(self) -> Spread:
@@ -85,6 +87,12 @@ def verdict(reference: str, results: Sequence[MethodResult], images: str) -> str
         parts.append(f"{_listed(missing)} {'has' if len(missing) == 1 else 'have'} no finished run yet")
     second = "; ".join(parts)
     return f"{first} {second[0].upper()}{second[1:]}."
+
+
+def chance_sentence(results: Sequence[MethodResult]) -> str:
+    """Name the methods that are no better than guessing, in a sentence after the verdict; empty without any."""
+    guessing = [f"{result.label} ({result.error.mean:.2f} %)" for result in results if result.at_chance]
+    return f" No better than guessing: {_listed(guessing)}." if guessing else ""
 
 
 def _of_one_seed(reference: str, compared: Sequence[MethodResult], images: str) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from textwrap import shorten
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -231,6 +233,12 @@ class Method(nn.Module, ABC):
             return options[name]
         signatures = (inspect.signature(base).parameters for base in cls.__mro__)  # a subclass may pass options on
         return next(parameters[name].default for parameters in signatures if name in parameters)
+
+
+def method_summary(method: type[Method]) -> str:
+    """Return the first sentence of a method's docstring, on one line; empty if the class has none of its own."""
+    paragraph = " ".join(inspect.cleandoc(method.__doc__ or "").split("\n\n")[0].split())
+    return shorten(re.split(r"(?<=[.!?]) (?=[A-Z])", paragraph)[0], 300, placeholder="...")
 
 
 class Ensemble(nn.Module):

@@ -13,7 +13,7 @@ from .losses import total
 
 
 class Baseline(Method):
-    """Cross-entropy on one network: L = CE(z, y).
+    """The network alone, trained with cross-entropy: L = CE(z, y).
 
     Controls for a fair comparison with PCL: with `views` = m every image is seen m times per step, each time
     augmented anew (L = mean over the views), as many views and gradient images as PCL has; with averaged

@@ -13,6 +13,11 @@ def guessing_error(labels: NDArray[np.int64]) -> float:
 
 def is_at_chance(error: float, labels: NDArray[np.int64]) -> bool:
     """Tell whether an error, in per cent, is within two standard deviations of what guessing gives, or above."""
-    chance = guessing_error(labels) / 100
-    deviation = (chance * (1 - chance) / len(labels)) ** 0.5
+    return is_like_guessing(error, guessing_error(labels), len(labels))
+
+
+def is_like_guessing(error: float, guessing: float, images: int) -> bool:
+    """Tell the same of an error on so many images, where always naming the commonest class errs on `guessing`."""
+    chance = guessing / 100
+    deviation = (chance * (1 - chance) / images) ** 0.5
     return error / 100 > chance - 2 * deviation

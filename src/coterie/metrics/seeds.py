@@ -15,9 +15,11 @@ NOTHING = "–"
 """Stands where there is no number."""
 PAIRED = (
     "Differences are paired over the seeds that both have (in brackets, how many), ± half their 95 % confidence "
-    "interval (Student's t), and bold where it leaves out zero."
+    "interval (Student's t). Bold: clear of chance, which means three seeds or more and an interval without zero."
 )
 """How a table's differences are to be read."""
+FEWEST_SEEDS = 3
+"""With fewer, no difference is called clear of chance: two seeds hardly say anything about the spread."""
 TOLERANCE = 1e-9
 """Two differences closer than this are tied: errors are whole images, their means are rounded."""
 
@@ -62,8 +64,9 @@ class Difference:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves out zero."""
-        return self.half_width is not None and abs(self.mean) > self.half_width
+        """Whether it is clear of chance: over three seeds or more, and the interval leaves out zero."""
+        enough = self.count >= FEWEST_SEEDS
+        return enough and self.half_width is not None and abs(self.mean) > self.half_width
 
     @property
     def amount(self) -> str:
@@ -93,15 +96,15 @@ def paired_differences(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -
 
 
 def seeds_needed(differences: Sequence[float], most: int = 50) -> int | None:
-    """Return the fewest seeds whose interval leaves out zero, if mean and spread stay as in these differences.
+    """Return the fewest seeds that make a difference clear, if mean and spread stay as in these differences.
 
-    The smallest n with t(n - 1, 0.975) s / sqrt(n) < |mean|; None where that is more than `most`, or for fewer
-    than two differences.
+    The smallest n of at least three with t(n - 1, 0.975) s / sqrt(n) < |mean|; None where that is more than
+    `most`, or for fewer than two differences.
     """
     spread = Spread(tuple(differences))
     if spread.std is None:
         return None
-    for count in range(2, most + 1):
+    for count in range(FEWEST_SEEDS, most + 1):
         if float(stdtrit(count - 1, 0.975)) * spread.std / math.sqrt(count) < abs(spread.mean):
             return count
     return None

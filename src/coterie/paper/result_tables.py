@@ -24,7 +24,7 @@ EXPLAINED = (
 )
 BRIEFLY_EXPLAINED = (
     "Top-1 error of the last epoch, mean ± standard deviation over seeds; difference over the common seeds (how "
-    "many) ± half its 95 % confidence interval; cost: training time."
+    "many) ± half its 95 % confidence interval, bold where it is clear of chance; cost: training time."
 )
 PAPER_FIELDS = (
     *("setting", "row", "seeds", "error", "raw", "averaged", "paper", "beside", "reference", "difference"),

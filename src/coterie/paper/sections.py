@@ -85,5 +85,5 @@ def _drawn_curves(experiment: str, title: str, lines: Sequence[ResultLine], runs
         series = [
             banded(cell.row, runs.curve(cell, curve.value(cell)), colour) for colour, cell in enumerate(cells)
         ]
-        drawn += figures(f"{title}, {curve.name}", series, curve.name, False)
+        drawn += figures(experiment, f"{title}, {curve.name}", series, curve.name, False)
     return drawn

@@ -17,7 +17,8 @@ from .study import HELD_OUT, Study
 ROWS_EXPLAINED = (
     "Top-1 error of the last epoch in per cent, mean ± standard deviation over n seeds; NLL of the same network. "
     "Differences in error are paired over the seeds that both rows have, ± half their 95 % confidence interval "
-    "(Student's t). Seeds won: with how many of them the row errs less than the row it is compared with. "
+    "(Student's t). Bold: clear of chance, which means that a primary comparison is won. Seeds won: with how many "
+    "of them the row errs less than the row it is compared with. "
     "Cost: training time relative to alone, computed from each run's fastest stretch."
 )
 PRIMARY_EXPLAINED = (
@@ -83,7 +84,7 @@ def _primary_table(title: str, results: Sequence[ComparisonResult], family: int)
         ("seeds won", lambda result: _won(result.won, result.difference)),
         ("p", lambda result: _p(result.p)),
         ("Holm p", lambda result: _p(result.adjusted)),
-        ("verdict", lambda result: text(result.verdict, strong=bool(result.winner))),
+        ("verdict", lambda result: Cell(result.verdict, strong=bool(result.winner))),
     ]
     return column_table(title, columns, results, PRIMARY_EXPLAINED.format(family=family))
 
@@ -94,10 +95,10 @@ def screening_tables(protocol: Study, cells: Sequence[ResultCell], runs: ResultR
     columns: list[Column[ResultLine]] = [
         ("row", lambda line: text(line.row)),
         ("probability", lambda line: number(line.cell.probability, "{:g}")),
-        ("held-out error %", lambda line: spread(line.error, strong=line.chosen)),
+        ("held-out error %", lambda line: spread(line.error)),
         ("n", lambda line: number(line.error.count)),
         ("NLL", lambda line: spread(line.nll, 3)),
-        ("choice", lambda line: text("taken" if line.chosen else "", strong=line.chosen)),
+        ("choice", lambda line: text("taken" if line.chosen else "")),
     ]
     choices = {line.row: line.cell.probability for line in lines if line.chosen}
     undecided = [row for row in dict.fromkeys(line.row for line in lines) if row not in choices]

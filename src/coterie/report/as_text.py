@@ -17,14 +17,14 @@ def print_report(report: Report) -> None:
     """Print the sentences, every table of a report, and where every curve ends."""
     console = Console(highlight=False)
     for line in report.summary:
-        console.print(Text(line, style="bold"))
+        console.print(Text(line))
     for line in report.problems:
         console.print(Text(line, style="yellow"))
     for section in report.sections:
         for reason in section.missing:
             console.print(Text(reason, style="yellow"))
         for table in section.tables:
-            print_table(table, console)
+            print_table(table, console, wrap=section.name == "methods")  # sentences
         for figure in section.figures + section.details:
             console.print(Text(f"{figure.title}. {figure.words}"), soft_wrap=True)
 

@@ -41,10 +41,7 @@ COST_COLUMNS = [
 def print_evaluation(result: dict[str, Any]) -> None:
     """Print what `evaluate_run` returns, with the parts that were asked for."""
     console, name, predictors = Console(), result["deployed"], result["predictors"]
-    rows = [
-        {**scores, "name": f"{key} (deployed)" if key == name else key, "strong": key == name}
-        for key, scores in predictors.items()
-    ]
+    rows = [{**scores, "name": f"{key} (deployed)" if key == name else key} for key, scores in predictors.items()]
     title = f"{result['run']} after {result['epochs']} epochs"
     print_table(keyed_table(title, PREDICTOR_COLUMNS, rows), console)
     for kind, value in result["diversity"].items():
@@ -99,7 +96,7 @@ def print_data(contents: dict[str, Any]) -> None:
         for name in counts["train"]
     ]
     totals = {f"images {split}": contents["images"][split] for split in counts}
-    rows.append({"class": "all", "strong": True} | totals)
+    rows.append({"class": "all"} | totals)
     title = f"{contents['classes']} classes, views of {' x '.join(map(str, contents['view']))}"
     print_table(keyed_table(title, columns, rows), console)
     sizes = ", ".join(f"{kind} {width}x{height}" for kind, (width, height) in contents["sizes"].items())

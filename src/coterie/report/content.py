@@ -18,6 +18,8 @@ FOLD = 6
 class Figure:
     """A chart with its caption."""
 
+    name: str
+    """What `--figure` calls it; the charts of several recipes or settings have one name."""
     title: str
     svg: Markup
     words: str
@@ -52,6 +54,8 @@ class Tile(NamedTuple):
 
     value: str
     label: str
+    strong: bool = False
+    """A difference that is clear of chance."""
 
 
 @dataclass

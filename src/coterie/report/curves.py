@@ -12,7 +12,7 @@ from ..metrics.seeds import Spread
 from ..runs.reader import Record, score
 from .charts import COLOURS, DASHES, Curve, in_words, line_chart
 from .content import Figure, ReportSection
-from .groups import Group, RecordNumber, deployed_error, settings
+from .groups import Group, RecordNumber, deployed_error, has_one_seed, settings
 
 POINTS = 150
 """A curve of more epochs is thinned to this many points, its last one kept."""
@@ -28,31 +28,35 @@ KINDS = {
 def curves_section(groups: Sequence[Group]) -> ReportSection:
     """Show errors of the deployed network and of every kind of predictor, loss terms, learning rate, ramp-up."""
     lead = "A line is the mean over the seeds, its band reaches from the lowest to the highest."
+    if has_one_seed(groups):
+        lead = "A line is one seed."
     section = ReportSection("curves", "Curves", lead)
     axes = [TimeAxis(same) for same in settings(groups).values()]
     for axis in axes:
         errors = axis.curves(lambda g: deployed_error)
-        section.blocks += axis.figures("Error of the deployed network", errors, "error %")
+        section.blocks += axis.figures("error", "Error of the deployed network", errors, "error %")
         closer = [curve.after(axis.half) for curve in errors]
         if max((len(curve.x) for curve in closer), default=0) >= 4:
-            section.blocks += axis.figures("Second half of the training", closer, "error %")
+            section.blocks += axis.figures("second-half", "Second half of the training", closer, "error %")
     for g in groups:
         predictors = {name for run in g.counted for name in run.last["predictors"]}
         kinds = {label: predictor_error(name) for name, label in KINDS.items() if name in predictors}
         if len(kinds) > 1:
             section.blocks += _recipe_figures(
-                g, "Raw, mean and ensemble predictors", kinds, "error %", len(DASHES)
+                g, "predictors", "Raw, mean and ensemble predictors", kinds, "error %", len(DASHES)
             )
     for g in groups:
         terms = list(dict.fromkeys(n for run in g.runs for r in run.records for n in r["terms"]))
         if len(terms) == 2:  # the loss and its only term are the same
             terms = terms[:1]
-        section.blocks += _recipe_figures(g, "Loss terms", {name: part("terms", name) for name in terms}, "loss")
+        values = {name: part("terms", name) for name in terms}
+        section.blocks += _recipe_figures(g, "loss-terms", "Loss terms", values, "loss")
     for axis in axes:
         rates = merged(axis.curves(lambda g: lambda record: record.get("lr"), dashed=True))
-        section.blocks += axis.figures("Learning rate", rates, "learning rate")
+        section.blocks += axis.figures("learning-rate", "Learning rate", rates, "learning rate")
         weights = merged(axis.curves(_ramp, dashed=True))
-        section.blocks += axis.figures("Distillation weight (ramp-up, Eq. 6)", weights, "w(e)", False)
+        title = "Distillation weight (ramp-up, Eq. 6)"
+        section.blocks += axis.figures("ramp-up", title, weights, "w(e)", False)
     return section
 
 
@@ -71,9 +75,9 @@ def diversity_section(groups: Sequence[Group]) -> ReportSection:
                 for colour, g in enumerate(same)
                 for dash, (kind, name) in enumerate((("peer", "raw"), ("mean", "mean")))
             ]
-            section.blocks += axis.figures(f"{key.capitalize()} of peers", curves, y, False)
+            section.blocks += axis.figures(key, f"{key.capitalize()} of peers", curves, y, False)
         accuracies = axis.curves(lambda g: _ensemble_accuracy)
-        section.blocks += axis.figures("Accuracy of the ensemble", accuracies, "accuracy %", False)
+        section.blocks += axis.figures("ensemble", "Accuracy of the ensemble", accuracies, "accuracy %", False)
     return section
 
 
@@ -91,8 +95,8 @@ def cost_figures(groups: Sequence[Group], unit: str, unit_seconds: float) -> lis
             curves.append(Curve(g.label, x, y, colour=colour, dash=colour // COLOURS))
     setting = groups[0].setting
     return [
-        *figures(f"Error over computation, {setting}", by_macs, "error %", x="training MACs"),
-        *figures(f"Error over time, {setting}", by_clock, "error %", x=f"{unit} of training"),
+        *figures("computation", f"Error over computation, {setting}", by_macs, "error %", x="training MACs"),
+        *figures("time", f"Error over time, {setting}", by_clock, "error %", x=f"{unit} of training"),
     ]
 
 
@@ -117,16 +121,18 @@ class TimeAxis:
             for i, g in enumerate(self.groups)
         ]
 
-    def figures(self, title: str, curves: Sequence[Curve], y: str, log: bool | None = None) -> list[Figure]:
-        return figures(f"{title}, {self.groups[0].setting}", curves, y, log, self.name)
+    def figures(
+        self, name: str, title: str, curves: Sequence[Curve], y: str, log: bool | None = None
+    ) -> list[Figure]:
+        return figures(name, f"{title}, {self.groups[0].setting}", curves, y, log, self.name)
 
 
 def _recipe_figures(
-    g: Group, title: str, values: Mapping[str, RecordNumber], y: str, dashes: int = 1
+    g: Group, name: str, title: str, values: Mapping[str, RecordNumber], y: str, dashes: int = 1
 ) -> list[Figure]:
     """Draw several numbers of one recipe."""
-    curves = [banded(name, g.curve(value), i, i % dashes) for i, (name, value) in enumerate(values.items())]
-    return figures(f"{title}: {g.label}, {g.setting}", curves, y, detail=True)
+    curves = [banded(key, g.curve(value), i, i % dashes) for i, (key, value) in enumerate(values.items())]
+    return figures(name, f"{title}: {g.label}, {g.setting}", curves, y, detail=True)
 
 
 def merged(curves: Sequence[Curve]) -> list[Curve]:
@@ -187,7 +193,13 @@ def thinned(points: list[Any]) -> list[Any]:
 
 
 def figures(
-    title: str, curves: Sequence[Curve], y: str, log: bool | None = None, x: str = "epoch", detail: bool = False
+    name: str,
+    title: str,
+    curves: Sequence[Curve],
+    y: str,
+    log: bool | None = None,
+    x: str = "epoch",
+    detail: bool = False,
 ) -> list[Figure]:
     """Return a figure of those curves that have points, or none; on a log scale if the values span much."""
     drawn = [curve for curve in curves if curve.y]
@@ -197,4 +209,4 @@ def figures(
     if log is None:
         log = min(values) > 0 and max(values) > 8 * min(values)
     legend = [(curve.name, curve.css) for curve in drawn]
-    return [Figure(title, line_chart(title, drawn, x, y, log), in_words(drawn, x, y), "", legend, detail)]
+    return [Figure(name, title, line_chart(title, drawn, x, y, log), in_words(drawn, x, y), "", legend, detail)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..metrics.chance import is_like_guessing
 from .content import Picture
 
 
@@ -29,12 +30,20 @@ class Evaluation:
     train_size: int = 0
     networks: dict[str, Network] = field(default_factory=dict)
     """By predictor."""
+    plain_latency_ms: float | None = None
+    """Of the plain network, measured in turns with those of `networks`; older files have none."""
     tested: int = 0
+    guessing_error: float | None = None
+    """In per cent, of always naming the commonest class; None where an image may have several classes."""
     error: float | None = None
     bins: list[tuple[float, float, int]] = field(default_factory=list)
     classes: list[dict[str, Any]] = field(default_factory=list)
     """As `Scores.per_class` has them, those that are missed most first."""
     mistakes: list[Picture] = field(default_factory=list)
+
+    def is_at_chance(self, error: float) -> bool:
+        """Tell whether an error on these images is no better than guessing."""
+        return self.guessing_error is not None and is_like_guessing(error, self.guessing_error, self.tested)
 
 
 def read_evaluation(run: Path) -> Evaluation:
@@ -52,7 +61,9 @@ def read_evaluation(run: Path) -> Evaluation:
                 for name, s in predictors.items()
                 if "latency_ms" in s
             },
+            plain_latency_ms=_number(content.get("plain_latency_ms")),
             tested=int(content["images"]),
+            guessing_error=_guessing_error([int(row["images"]) for row in classes], int(content["images"])),
             error=float(deployed["error"]),
             bins=[(float(confidence), float(accuracy), int(n)) for confidence, accuracy, n in deployed["bins"]],
             classes=sorted(classes, key=lambda row: -row["error"]),
@@ -60,6 +71,14 @@ def read_evaluation(run: Path) -> Evaluation:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Evaluation()
+
+
+def _guessing_error(counts: list[int], images: int) -> float | None:
+    return 100 * (1 - max(counts) / images) if counts and sum(counts) == images else None
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def _picture(mistake: dict[str, Any]) -> Picture:

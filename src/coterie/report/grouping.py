@@ -27,7 +27,7 @@ def group_runs(results: Sequence[Result]) -> list[Group]:
     """
     by_recipe: dict[str, list[Result]] = {}
     for result in results:
-        key = _key([_recipe(result), result.data]) if result.config else str(result.path)
+        key = _key([_recipe(result), result.setting, result.data]) if result.config else str(result.path)
         by_recipe.setdefault(key, []).append(result)
     firsts = {key: runs[0] for key, runs in by_recipe.items()}
     data_keys = {key: _key([r.setting, _data(r), r.data]) for key, r in firsts.items()}

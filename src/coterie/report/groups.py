@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, TypeVar
 
-from ..metrics.seeds import Difference, Spread, paired
+from ..metrics.seeds import Difference, Spread, paired, paired_differences, seeds_won
 from ..runs.reader import Record, Result, score
 from .evaluation import Evaluation, Network, read_evaluation
 
@@ -26,6 +26,8 @@ class Group:
     runs: list[Result]
     setting: str
     """Which network on which data: only groups that have this in common are compared."""
+    is_reference: bool = False
+    """The others are compared with it, as the user asked."""
 
     @property
     def method(self) -> str:
@@ -66,6 +68,11 @@ class Group:
 
     def error(self, predictor: str | None = None) -> Spread:
         return self.final("error", predictor)
+
+    def is_at_chance(self, predictor: str | None = None) -> bool:
+        """Tell whether a predictor's mean error is no better than guessing, where there is an evaluation."""
+        error = self.error(predictor)
+        return error.count > 0 and self.evaluation.is_at_chance(error.mean)
 
     def by_seed(self) -> dict[Any, float]:
         """Return the deployed network's error by seed; of a seed that was run twice, the mean."""
@@ -147,7 +154,9 @@ def settings(groups: Sequence[Group]) -> dict[str, list[Group]]:
 
 
 def reference(groups: Sequence[Group]) -> Group | None:
-    """Return what the others are compared with: the Baseline without anything unusual, or else the first."""
+    """Return what the others are compared with: what was asked for, or else the Baseline, the plain one first."""
+    if chosen := [g for g in groups if g.is_reference]:
+        return chosen[0]
     scored = [g for g in groups if g.method == "Baseline" and g.error().count]
     return next((g for g in scored if g.label == "Baseline"), scored[0] if scored else None)
 
@@ -158,6 +167,25 @@ def error_difference(ours: Group, base: Group) -> Difference | None:
         return None
     over_seeds = paired(ours.by_seed(), base.by_seed())
     return over_seeds or Difference(ours.error().mean - base.error().mean, None, 0)
+
+
+def has_one_seed(groups: Sequence[Group]) -> bool:
+    """Tell whether no group has more than one run that counts."""
+    return all(len(g.counted) <= 1 for g in groups)
+
+
+def reference_name(groups: Sequence[Group]) -> str:
+    """Return the label of the groups that the others are compared with; Baseline where there are several."""
+    labels = {g.label for same in settings(groups).values() if (g := reference(same)) is not None}
+    return labels.pop() if len(labels) == 1 else "Baseline"
+
+
+def won_seeds(ours: Group, base: Group) -> tuple[int, int] | None:
+    """Return with how many of the common seeds ours errs less; None before both have finished."""
+    if not (ours.finished and base.finished):
+        return None
+    differences = paired_differences(ours.by_seed(), base.by_seed())
+    return (seeds_won(differences), len(differences)) if differences else None
 
 
 def best(groups: Sequence[Group]) -> Group | None:

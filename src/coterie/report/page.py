@@ -15,9 +15,12 @@ from ..errors import Failure, InputError
 from ..runs.directory import write as write_file
 from ..runs.reader import FILES, find_runs, read_run
 from . import curves, sections
-from .content import ReportSection, Tile
+from .against import mark_reference
+from .content import Figure, ReportSection, Tile
+from .deployment import deployment_section
 from .grouping import group_runs
 from .groups import Group, compared, deployed_error
+from .method_lines import methods_section
 from .summary import summary_sentences, summary_tiles
 from .table import to_html
 
@@ -35,12 +38,29 @@ class Report:
     problems: list[str]
     sections: list[ReportSection]
 
+    def figures(self, name: str) -> list[Figure]:
+        """Return the charts of this name, in the order of the page."""
+        charts: dict[str, list[Figure]] = {}
+        for figure in (block for s in self.sections for block in s.blocks if isinstance(block, Figure)):
+            charts.setdefault(figure.name, []).append(figure)
+        if not charts:
+            raise InputError(f"There is no chart '{name}': no run has finished an epoch.")
+        if name not in charts:
+            raise InputError(f"There is no chart '{name}'; there is: {', '.join(charts)}.")
+        return charts[name]
 
-def compose(runs: Sequence[Path], paper: Sequence[ReportSection] = ()) -> Report:
-    """Read these runs, or all runs below these directories; `paper` are views of the paper's tables."""
+
+def compose(runs: Sequence[Path], paper: Sequence[ReportSection] = (), against: str = "") -> Report:
+    """Read these runs, or all runs below these directories; `paper` are views of the paper's tables.
+
+    The others are compared with `against`, a method or a run, or else with the Baseline.
+    """
     groups = group_runs([read_run(path) for path in find_runs(runs)])
+    if against:
+        mark_reference(groups, against)
     every = [
         *paper,
+        methods_section(groups),
         sections.results_section(groups),
         curves.curves_section(groups),
         sections.cost_section(groups),
@@ -48,7 +68,7 @@ def compose(runs: Sequence[Path], paper: Sequence[ReportSection] = ()) -> Report
         sections.calibration_section(groups),
         sections.mistakes_section(groups),
         sections.views_section(groups),
-        sections.deployment_section(groups),
+        deployment_section(groups),
         sections.runs_section(groups),
     ]
     about = compared(groups)
@@ -114,14 +134,18 @@ def render_page(report: Report, title: str, refresh: int | None = None) -> str:
 
 
 def write_report(
-    runs: Sequence[Path], file: Path, title: str | None = None, paper: Sequence[ReportSection] = ()
+    runs: Sequence[Path],
+    file: Path,
+    title: str | None = None,
+    paper: Sequence[ReportSection] = (),
+    against: str = "",
 ) -> None:
     """Write the page of these runs, or of all runs below these directories."""
-    report = compose(runs, paper)
+    report = compose(runs, paper, against)
     save_text(file, render_page(report, title or default_title(report)))
 
 
-def save_text(file: Path, text: str) -> None:
+def save_text(file: Path, text: str, option: str = "--output") -> None:
     """Write a file, or say in one sentence why it cannot be written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -129,13 +153,14 @@ def save_text(file: Path, text: str) -> None:
     except (OSError, Failure) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
         reason = getattr(cause, "strerror", None) or cause
-        raise InputError(f"{file} cannot be written ({reason}): choose another --output.") from None
+        raise InputError(f"{file} cannot be written ({reason}): choose another {option}.") from None
 
 
 def watch_runs(
     runs: Sequence[Path],
     output: Path,
     paper: Callable[[Sequence[Path]], Sequence[ReportSection]] = lambda runs: (),
+    against: str = "",
 ) -> None:
     """Write the page whenever the runs have something new, until interrupted; `paper` makes views of them."""
     seen: dict[Path, int] | None = None
@@ -143,7 +168,7 @@ def watch_runs(
         files = [run / part for run in find_runs(runs) for part in (*FILES, "evaluation.json")]
         now = {file: file.stat().st_mtime_ns for file in files if file.is_file()}
         if now != seen:
-            report, seen = compose(runs, paper(runs)), now
+            report, seen = compose(runs, paper(runs), against), now
             going = any(not run.finished for g in report.groups for run in g.runs)
             save_text(output, render_page(report, default_title(report), REFRESH if going else None))
         time.sleep(REFRESH)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 from markupsafe import Markup, escape
 
 from .charts import HEIGHT, WIDTH
+from .content import Figure
 
 PALETTES = (
     ("#5b6675", "#d1490c", "#0b6bb8", "#11805a", "#9a3fb5", "#a16207", "#c2185b", "#0f7f8c"),
@@ -35,8 +37,20 @@ def _colours(paper: str, text: str, soft: str, rule: str, palette: Sequence[str]
 LIGHT = _colours("#fff", "#1c2330", "#566070", "#d9dee6", PALETTES[0])
 DARK = _colours("#11151c", "#e8ecf2", "#a5b0c0", "#323c4b", PALETTES[1])
 STYLE = f"{SHAPES}\n{LIGHT}\n@media (prefers-color-scheme: dark) {{\n{DARK}\n}}"
+
+
+def _bars(text: str, palette: Sequence[str]) -> str:
+    """Return the rules of a reliability diagram in one colour scheme."""
+    bars = (f".bar.c{i} {{ fill: {colour}; }}" for i, colour in enumerate(palette))
+    return "\n".join([f".diagonal {{ fill: none; stroke: {text}; stroke-dasharray: 4 4; }}", *bars])
+
+
+LIGHT_BARS, DARK_BARS = _bars("#1c2330", PALETTES[0]), _bars("#e8ecf2", PALETTES[1])
+BARS = f"{LIGHT_BARS}\n@media (prefers-color-scheme: dark) {{\n{DARK_BARS}\n}}"
 CHARACTER = 7.2
 """Width of a character of the legend, about."""
+LINE = 72
+"""So many characters of a heading fit into a chart's width."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +78,29 @@ def picture(title: str, panels: Sequence[Panel], legend: Sequence[tuple[str, str
         marks.append(str(panel.svg).replace("<svg ", place, 1))
         x += panel.width
     height = top + max(panel.height for panel in panels) + 8
+    return _file(title, width, height, marks)
+
+
+def stacked_picture(title: str, figures: Sequence[Figure]) -> str:
+    """Return an SVG file of a report's figures below each other, each with its own heading and legend."""
+    marks: list[str] = []
+    y = 28
+    for figure in figures:
+        for line in wrap(figure.title, LINE):
+            y += 20
+            marks.append(f'<text class="heading" x="16" y="{y + 4}">{escape(line)}</text>')
+        legend, top = _legend(figure.legend, WIDTH, y + 24)
+        chart = str(figure.svg).replace("<svg ", f'<svg x="0" y="{top}" width="{WIDTH}" height="{HEIGHT}" ', 1)
+        marks += [*legend, chart]
+        y = top + HEIGHT
+    return _file(title, WIDTH, y + 8, marks, f"{STYLE}\n{BARS}")
+
+
+def _file(title: str, width: int, height: int, marks: Sequence[str], style: str = STYLE) -> str:
     size = f'width="{width}" height="{height}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" {size}>\n'
-        f"<title>{escape(title)}</title>\n<style>\n{STYLE}\n</style>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{style}\n</style>\n"
         f'<rect class="paper" {size}/>\n<text class="title" x="16" y="28">{escape(title)}</text>\n'
         + "\n".join(marks)
         + "\n</svg>\n"
@@ -85,4 +118,4 @@ def _legend(entries: Sequence[tuple[str, str]], width: int, top: int) -> tuple[l
         marks.append(f'<path class="line {css}" d="M{x:.1f} {top}h26"/>')
         marks.append(f'<text x="{x + 34:.1f}" y="{top + 4.5}">{escape(name)}</text>')
         x += needed
-    return marks, top + 16 if entries else 40
+    return marks, top + 16 if entries else top - 10

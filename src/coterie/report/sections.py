@@ -1,10 +1,8 @@
-"""The sections of tables and pictures: results, cost, calibration, mistakes, views, deployment, runs."""
+"""The sections of tables and pictures: results, cost, calibration, mistakes, views, runs."""
 
 from __future__ import annotations
 
 import base64
-import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,12 +11,22 @@ from .charts import brief, reliability_chart
 from .command_tables import CLASS_COLUMNS
 from .content import Figure, Gallery, Picture, ReportSection
 from .curves import cost_figures
-from .groups import Group, best, error_difference, reference, settings
+from .groups import (
+    Group,
+    best,
+    error_difference,
+    has_one_seed,
+    reference,
+    reference_name,
+    settings,
+    won_seeds,
+)
 from .summary import clock_ratio, ratio
 from .table import Cell, Table, difference, keyed_table, number, spread, text
 
 NOT_OF_THE_MACHINE = ("command", "seed", "date", "continued")
 """Keys of environment.json that say something of the run."""
+ONE_SEED = "Differences are those of one seed (1), which says nothing about chance."
 SHOWN = 4
 """So many recipes have their calibration and mistakes shown; the Baselines and the best come first."""
 Column = Callable[[Group, Group | None], Cell]
@@ -43,31 +51,40 @@ def _group_table(title: str, columns: Mapping[str, Column], groups: Sequence[Gro
     return by_setting(title, ["method", *columns], rows, note)
 
 
+def error_cell(g: Group, predictor: str | None = None) -> Cell:
+    """Show the error of a predictor, the deployed one by default, and say where it is no better than guessing."""
+    return spread(g.error(predictor), note="chance level" if g.is_at_chance(predictor) else "")
+
+
 def results_section(groups: Sequence[Group]) -> ReportSection:
     """Show the errors that count, with their seeds."""
-    lowest = {
-        setting: min((g.error().mean for g in same if g.error().count), default=math.nan)
-        for setting, same in settings(groups).items()
-    }
 
     def against(g: Group, base: Group | None) -> Cell:
         return difference(error_difference(g, base) if base is not None and g is not base else None)
 
+    def won(g: Group, base: Group | None) -> Cell:
+        seeds = won_seeds(g, base) if base is not None and g is not base else None
+        return Cell(NOTHING) if seeds is None else Cell(f"{seeds[0]} of {seeds[1]}", seeds[0])
+
     columns: dict[str, Column] = {
-        "error %": lambda g, _: spread(g.error(), strong=g.error().mean == lowest[g.setting]),
+        "error %": lambda g, _: error_cell(g),
         "balanced error %": lambda g, _: spread(g.final("balanced_error")),
-        "against Baseline": against,
-        "ensemble error %": lambda g, _: spread(g.error("ensemble")),
+        f"against {reference_name(groups)}": against,
+        "seeds won": won,
+        "ensemble error %": lambda g, _: error_cell(g, "ensemble"),
         "top-5 error %": lambda g, _: spread(g.final("top5_error")),
         "NLL": lambda g, _: spread(g.final("nll"), 3),
         "calibration error": lambda g, _: spread(g.final("ece"), 4),
         "seeds": lambda g, _: number(len(g.counted), "{:.0f}"),
         "epochs": lambda g, _: Cell(f"{g.epochs}{'' if g.finished else ' so far'}", g.epochs),
     }
+    one = has_one_seed(groups)
+    seeds = "of one seed" if one else "mean ± sample standard deviation over the seeds"
     note = (
-        "Error of the network that is deployed, after the last epoch: mean ± sample standard deviation over the "
-        "seeds. Never the best epoch, never the best peer. The balanced error is the mean of the classes' errors. "
-        f"{PAIRED} Without a seed in common (0) the means are compared."
+        f"Error of the network that is deployed, after the last epoch: {seeds}. Never the best epoch, never the "
+        "best peer. The balanced error is the mean of the classes' errors. "
+        f"{ONE_SEED if one else PAIRED} Without a seed in common (0) the means are compared. Seeds won: with how "
+        "many of the common seeds it errs less."
     )
     tested = {g.tested_on for g in groups}
     if "held-out images" in tested:
@@ -85,18 +102,19 @@ def cost_section(groups: Sequence[Group]) -> ReportSection:
         "stretches."
     )
     unit, seconds = _clock_unit(groups)
+    base_name = reference_name(groups)
 
     def times_base(g: Group, base: Group | None) -> Cell:
         return number(None if base is None else ratio(g.planned_macs, base.planned_macs), "{:.2f}")
 
     columns: dict[str, Column] = {
-        "error %": lambda g, _: spread(g.error()),
+        "error %": lambda g, _: error_cell(g),
         "balanced error %": lambda g, _: spread(g.final("balanced_error")),
         "MACs per image and step": lambda g, _: _macs(g.evaluation.step_macs),
         "MACs in all": lambda g, _: _macs(g.total_macs),
-        "× Baseline": times_base,
+        f"× {base_name}": times_base,
         unit: lambda g, _: spread(Spread(tuple(value / seconds for value in g.seconds.values))),
-        "× Baseline by the clock": lambda g, base: number(clock_ratio(g, base), "{:.2f}"),
+        f"× {base_name} by the clock": lambda g, base: number(clock_ratio(g, base), "{:.2f}"),
     }
     section = ReportSection("cost", "Cost against accuracy", lead, missing=_missing(groups))
     section.blocks.append(_group_table("Cost of training", columns, groups))
@@ -149,7 +167,7 @@ def calibration_section(groups: Sequence[Group]) -> ReportSection:
             ece = sum(abs(confidence - accuracy) * n for confidence, accuracy, n in bins) / max(1, tested)
             note = f"Expected calibration error {ece:.4f}; seed {g.evaluated.seed}, {g.deployed}, "
             note += f"{tested:,} {g.tested_on}."
-            section.blocks.append(Figure(title, reliability_chart(title, bins, colour), note, note))
+            section.blocks.append(Figure("reliability", title, reliability_chart(title, bins, colour), note, note))
     return section
 
 
@@ -183,61 +201,6 @@ def views_section(groups: Sequence[Group]) -> ReportSection:
             pictures = [Picture(source, f"Training images and their views, {setting}")]
             section.blocks.append(Gallery(setting, pictures, wide=True))
     return section
-
-
-def deployment_section(groups: Sequence[Group]) -> ReportSection:
-    """Show student and ensemble where they are used."""
-    lead = "What using the network costs. The student is the plain network: peers are gone once it is trained."
-    section = ReportSection("deployment", "Student and ensemble in use", lead)
-    rows = [
-        [
-            text(g.setting),
-            text(g.label),
-            text(f"student ({name})" if name == g.deployed else name),
-            spread(g.error(name)),
-            spread(g.final("balanced_error", name)),
-            number(network.parameters),
-            number(network.macs),
-            number(network.latency_ms, "{:.2f}"),
-        ]
-        for g in groups
-        for name, network in g.evaluation.networks.items()
-    ]
-    if rows:
-        columns = ["method", "network", "error %", "balanced error %", "parameters", "MACs", "latency, ms"]
-        note = "Latency: median for one image, on the machine that evaluated the run."
-        section.blocks.append(by_setting("Student and ensemble", columns, rows, note))
-    if measured := [row for g in groups for row in _measured(g)]:
-        columns = ["method", "network", "parameters", "MACs", "file, bytes"]
-        for runtime in ("torch", "ONNX Runtime"):
-            columns += [
-                f"{runtime}, {what}" for what in ("ms for 1 image", "× plain", "images/s in batches of 64")
-            ]
-        note = "Measured in turns by `coterie evaluate RUN --costs`, on the machine where that was run."
-        section.blocks.append(by_setting("Plain network, student and ensemble", columns, measured, note))
-    return section
-
-
-def _measured(g: Group) -> list[list[Cell]]:
-    """Read what `deploy.latency` wrote into the run, if it was asked to."""
-    try:
-        costs = json.loads((g.evaluated.path / "costs.json").read_text())
-        plain, rows = costs["plain"], []
-        for name, row in costs.items():
-            cells = [text(g.setting), text(g.label), text(name)]
-            cells += [number(row[key]) for key in ("parameters", "macs", "bytes")]
-            for runtime in ("torch", "onnx"):
-                speed, base = row.get(runtime, {}), plain.get(runtime, {})
-                latency = speed.get("latency_ms")
-                cells += [
-                    number(latency, "{:.2f}"),
-                    number(ratio(latency, base.get("latency_ms")), "{:.2f}"),
-                    number(speed.get("images_per_second")),
-                ]
-            rows.append(cells)
-        return rows
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return []
 
 
 def runs_section(groups: Sequence[Group]) -> ReportSection:

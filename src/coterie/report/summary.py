@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..metrics.seeds import Spread
+from ..metrics.seeds import FEWEST_SEEDS, Difference, Spread
 from ..runs.reader import fastest_seconds
 from .content import Tile
 from .groups import Group, best, compared, error_difference, reference
@@ -16,22 +16,28 @@ def summary_tiles(groups: Sequence[Group]) -> list[Tile]:
     ours, base = best(groups), reference(groups)
     if ours is None:
         return []
-    tiles = [Tile(f"{ours.error().mean:.2f} %", f"error with {ours.label}")]
+    tiles = [_error_tile(ours, "error with")]
     if base is not None and base is not ours:
-        tiles.append(Tile(f"{base.error().mean:.2f} %", f"with {base.label}"))
+        tiles.append(_error_tile(base, "with"))
         gap = error_difference(ours, base)
         if gap is not None:
-            interval = "" if gap.half_width is None else f", ± {gap.half_width:.2f}"
-            tiles.append(Tile(f"{gap.mean:+.2f}", f"points of difference{interval}"))
+            interval = ", one seed" if gap.count == 1 else ""
+            interval = interval if gap.half_width is None else f", ± {gap.half_width:.2f}"
+            tiles.append(Tile(f"{gap.mean:+.2f}", f"points of difference{interval}", gap.clear))
     price = best_price(groups)
     ratios = [(price.training, "computation to train it"), (price.use, "computation to use it")] if price else []
     return tiles + [Tile(f"{times:.1f} ×", label) for times, label in ratios if times is not None]
 
 
+def _error_tile(g: Group, words: str) -> Tile:
+    chance = ", which is chance level" if g.is_at_chance() else ""
+    return Tile(f"{g.error().mean:.2f} %", f"{words} {g.label}{chance}")
+
+
 def summary_sentences(groups: Sequence[Group]) -> list[str]:
     """Say what was trained and how much better it is, for somebody who reads nothing else."""
     about = compared(groups)
-    sentences = [_story(same) for same in about[:3]]
+    sentences = [_story(same) + _chance(same) for same in about[:3]]
     if len(about) > 3:
         pairs = [(best(same), reference(same)) for same in about]
         gaps = [gap for a, b in pairs if a and b and a is not b and (gap := error_difference(a, b)) is not None]
@@ -54,7 +60,8 @@ def _story(groups: Sequence[Group]) -> str:
         return f"{setting}: no run has finished an epoch yet."
     error = f"{ours.error().text()} % of the {ours.tested_on}{_so_far(ours)}"
     if base is None or ours is base:
-        return f"{setting}: trained with {ours.label}, the network errs on {error}."
+        seeds = " (one seed)" if len(ours.counted) == 1 else ""
+        return f"{setting}: trained with {ours.label}, the network errs on {error}{seeds}."
     theirs = base.error()
     both = (
         f"{setting}: trained with {ours.label} the network errs on {error}, with {base.label} on {theirs.text()} %"
@@ -63,14 +70,31 @@ def _story(groups: Sequence[Group]) -> str:
     if gap is None:
         return f"{both}{_so_far(base)}: too early to compare."
     change = f"{100 * abs(gap.mean) / theirs.mean:.0f} %" if theirs.mean else f"{abs(gap.mean):.2f} points"
-    if gap.half_width is None:
-        caveat = "without two seeds in common, how much of this is chance is unknown"
-    else:
-        caveat = f"{gap.mean:+.2f} ± {gap.half_width:.2f} points, 95 % interval over {gap.count} seeds"
-        caveat += "" if gap.clear else ": no clear difference"
     rivals = sum(g is not base and g.finished for g in groups)
     chosen = f" It is the lowest of {rivals} recipes, which flatters it a little." if rivals > 1 else ""
-    return f"{both}: {change} {'fewer' if gap.mean <= 0 else 'more'} errors ({caveat}).{chosen}"
+    return f"{both}: {change} {'fewer' if gap.mean <= 0 else 'more'} errors ({_caveat(gap)}).{chosen}"
+
+
+def _caveat(gap: Difference) -> str:
+    """Say how far a difference is from chance; of one or two seeds nothing is concluded."""
+    if gap.half_width is None:
+        unknown = "without a seed in common, how much of this is chance is unknown"
+        return "one seed, which says nothing about chance" if gap.count else unknown
+    interval = f"{gap.mean:+.2f} ± {gap.half_width:.2f} points, 95 % interval over {gap.count} seeds"
+    if gap.count < FEWEST_SEEDS:
+        return f"{interval}: too few to tell it from chance"
+    return f"{interval}: {'clear of chance' if gap.clear else 'no clear difference'}"
+
+
+def _chance(groups: Sequence[Group]) -> str:
+    """Name the recipes of a setting whose error is that of guessing, in a sentence after its story."""
+    guessing = [g for g in groups if g.is_at_chance()]
+    if not guessing:
+        return ""
+    more = f" and {len(guessing) - 3} more" if len(guessing) > 3 else ""
+    names = f"{', '.join(g.label for g in guessing[:3])}{more}"
+    error = guessing[0].evaluation.guessing_error
+    return f" No better than guessing: {names}; always naming the commonest class errs on {error:.2f} %."
 
 
 def _so_far(g: Group) -> str:

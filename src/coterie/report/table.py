@@ -24,6 +24,7 @@ class Cell:
     text: str
     value: float | None = None
     strong: bool = False
+    """Bold, which means clear of chance and nothing else."""
     deviation: float | None = None
 
 
@@ -41,21 +42,24 @@ class Table:
         return any(c.value is not None for c in cells) or all(c.text == NOTHING for c in cells)
 
 
-def text(value: object, strong: bool = False) -> Cell:
-    return Cell(str(value), strong=strong)
+def text(value: object) -> Cell:
+    return Cell(str(value))
 
 
-def number(value: float | None, form: str = "{:,.0f}", strong: bool = False) -> Cell:
+def number(value: float | None, form: str = "{:,.0f}") -> Cell:
     if value is None or not math.isfinite(value):
         return Cell(NOTHING)
-    return Cell(form.format(value), value, strong)
+    return Cell(form.format(value), value)
 
 
-def spread(value: Spread, digits: int = 2, strong: bool = False) -> Cell:
-    return Cell(value.text(digits), value.mean if value.count else None, strong, value.std)
+def spread(value: Spread, digits: int = 2, note: str = "") -> Cell:
+    """Show mean and deviation, with a note about the number after it."""
+    words = f"{value.text(digits)}{f' ({note})' if note and value.count else ''}"
+    return Cell(words, value.mean if value.count else None, deviation=value.std)
 
 
 def difference(value: Difference | None) -> Cell:
+    """Show a difference, bold where it is clear of chance."""
     return Cell(NOTHING) if value is None else Cell(value.text(), value.mean, value.clear)
 
 
@@ -64,13 +68,12 @@ def keyed_table(
 ) -> Table:
     """Return a table of mappings; a column is a heading, a key and the format of its numbers.
 
-    A missing number is shown as such; a mapping with a true `strong` is a bold row.
+    A missing number is shown as such.
     """
     cells = []
     for row in rows:
-        strong = bool(row.get("strong"))
         values = [(row.get(key), form) for _, key, form in columns]
-        cells.append([text(v, strong) if isinstance(v, str) else number(v, form, strong) for v, form in values])
+        cells.append([text(v) if isinstance(v, str) else number(v, form) for v, form in values])
     return Table(title, [heading for heading, _, _ in columns], cells, note)
 
 

@@ -1,13 +1,20 @@
-"""Describe a trained predictor as its weight files and exports do."""
+"""Describe a trained predictor as its weight files and exports do, and a run as reports do."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from ..config.recipe import Recipe
 from ..errors import printable
 from ..methods import Method
+from ..methods.base import method_summary
 from ..models.metadata import Metadata
+
+
+def describe_run(recipe: Recipe) -> dict[str, Any]:
+    """Return what only the code of data and method can say, for a report that does not import it."""
+    return {"data": printable(recipe.data.title), "method": printable(method_summary(recipe.method_class))}
 
 
 def describe_predictor(recipe: Recipe, method: Method, name: str, epochs: int) -> Metadata:

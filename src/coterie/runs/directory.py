@@ -20,7 +20,7 @@ from ..files import read_json, read_yaml, write
 from ..methods import Method
 from ..models.metadata import encode_weights
 from .checkpoints import Checkpoints
-from .description import describe_predictor
+from .description import describe_predictor, describe_run
 from .environment import environment
 from .tracking import Tracker, import_tracker, open_tracker
 
@@ -74,6 +74,9 @@ class RunDirectory:
             contact_sheet(recipe.data, views=3, seed=recipe.seed, mix=recipe.mix).save(sheet, "PNG")
             self._files[self.path / "views.png"] = sheet.getvalue()
             self._files[self.path / "data.json"] = json.dumps(recipe.data.fingerprint(), indent=2) + "\n"
+        description = self.path / "description.json"
+        if not description.is_file():
+            self._files[description] = json.dumps(describe_run(recipe), indent=2) + "\n"
         state = self.checkpoints.load()
         self._epoch = state["epoch"] if state else 0
         self._files[self.config] = yaml.safe_dump(recipe.config, sort_keys=False)

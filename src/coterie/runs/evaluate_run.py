@@ -78,9 +78,12 @@ def write_evaluation(
             scored = _score(method, data, data.eval_split, device)
         scores, mistakes = copy.deepcopy(scored[0]), scored[1]
         networks = method.predictors()
-        used = {name: networks[name] for name in (method.deployed, "ensemble") if name in networks}
-        for name, milliseconds in _latencies(used, data.shape, device).items():
-            scores["predictors"][name]["latency_ms"] = milliseconds
+        used = {method.deployed: standalone(networks[method.deployed])}  # as it is deployed, without hooks
+        used |= {name: networks[name] for name in ("ensemble",) if name in networks and name not in used}
+        plain = standalone(method.net.peers[0])
+        latencies = _latencies({"plain": plain, **used}, data.shape, device)
+        for name in used:
+            scores["predictors"][name]["latency_ms"] = latencies[name]
         for name in scores["predictors"].keys() - {method.deployed}:
             del scores["predictors"][name]["per_class"], scores["predictors"][name]["bins"]
         content = {
@@ -91,7 +94,8 @@ def write_evaluation(
             "mistakes": [_describe(mistake, data) for mistake in mistakes.worst],
             "train_images": data.train_size,
             "training_macs": training_macs(method, data.shape, method.views, len(data.classes)),
-            "plain_training_macs": plain_training_macs(standalone(method.net.peers[0]), data.shape),
+            "plain_training_macs": plain_training_macs(plain, data.shape),
+            "plain_latency_ms": latencies["plain"],
         }
         write(file, json.dumps(content) + "\n")
     except Exception as error:  # the run is complete without it
@@ -109,7 +113,7 @@ def _score(method: Method, data: Data, split: SplitName, device: torch.device) -
 
 
 def _latencies(networks: dict[str, nn.Module], shape: tuple[int, ...], device: torch.device) -> dict[str, float]:
-    """Return the median latency of each network for one image, in milliseconds."""
+    """Return the median latency of each network for one image, in milliseconds, measured in turns."""
     image = torch.zeros(1, *shape, device=device)
 
     def run(network: nn.Module) -> None:

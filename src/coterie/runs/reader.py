@@ -17,6 +17,8 @@ from ..files import read_yaml
 Record = dict[str, Any]
 FILES = ("config.yaml", "metrics.jsonl")
 """The files that make a directory a run."""
+NAMED_BY = {"folder": "root", "huggingface": "root", "table": "file"}
+"""The option whose file name is the name of such data."""
 ASIDE = "-damaged"
 """The suffix of a directory into which `coterie reproduce` has moved damaged runs."""
 
@@ -31,6 +33,8 @@ class Result:
     environment: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     """Classes and numbers of images, as data.json has them."""
+    description: dict[str, Any] = field(default_factory=dict)
+    """The name of the data and the sentence about the method, as description.json has them."""
     resolved: dict[str, Any] = field(default_factory=dict)
     """Values that the training derived from its options: `method.ramp_up` in epochs, for example."""
     problems: list[str] = field(default_factory=list)
@@ -75,7 +79,19 @@ class Result:
         """Return `network on data`; of peers that are different networks, the first is deployed."""
         peers = self.config.get("peers")
         model = peers.partition(",")[0].strip() if isinstance(peers, str) else self.config.get("model", "?")
-        return f"{object_name(model)} on {class_name(self.config.get('data'))}"
+        return f"{object_name(model)} on {self.data_name}"
+
+    @property
+    def data_name(self) -> str:
+        """Return what people call the data: the name of a folder or file of images, else of the set."""
+        name = self.description.get("data")
+        if isinstance(name, str) and name:
+            return name
+        spec = self.config.get("data")  # a run of an older version
+        name, options = class_name(spec), spec.get("init_args") if isinstance(spec, dict) else None
+        source = NAMED_BY.get(name)
+        path = options.get(source) if source and isinstance(options, dict) else None
+        return Path(path).name or name if isinstance(path, str) else name
 
 
 def fastest_seconds(run: Result) -> float | None:
@@ -136,6 +152,8 @@ def read_run(path: Path) -> Result:
         result.data = _mapping(result, "data.json", _read_json)
     if (path / "resolved.json").is_file():
         result.resolved = _mapping(result, "resolved.json", _read_json)
+    if (path / "description.json").is_file():
+        result.description = _mapping(result, "description.json", _read_json)
     file = path / "metrics.jsonl"
     if not file.is_file():
         result.problems.append("no epoch has finished: there is no metrics.jsonl")
