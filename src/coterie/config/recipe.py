@@ -82,8 +82,8 @@ class Recipe:
         clip_norm: the largest norm of all gradients together.
         decay_norm_and_bias: weight decay also for biases and normalisation layers, as the paper has it.
         sync_batch_norm: batch-norm sees the batches of all processes as one; needs GPUs.
-        select: which weights are deployed: the last, or the best, which are those of the evaluation with the lowest
-            error on held-out images.
+        select: deploy the last weights, or the best: those of the evaluation with the lowest error on held-out
+            images.
         patience: with `select` best, stop after so many evaluations in a row that were not better.
         checkpoint_every: save within an epoch after this time, such as 30s, 10min or 1h; every epoch's end is
             saved as well, as long as that costs under one per cent of the time.
