@@ -70,7 +70,7 @@ def results_section(groups: Sequence[Group]) -> ReportSection:
         when = "at the evaluation with the lowest error"
         never = errors_sentence("best")
     elif any(g.selected for g in groups):
-        never = f"Never the best epoch but where '{SELECTED}' is said, and never the best peer."
+        never = f"Never the best peer, and the best epoch only where '{SELECTED}' is said."
     note = (
         f"Error of the network that is deployed, {when}: mean ± sample standard deviation over the seeds. {never} "
         f"The balanced error is the mean of the classes' errors. {PAIRED} Without a seed in common (0) the means "
