@@ -139,8 +139,9 @@ def _describe_export(
             metadata.input["resize"] = max(size, round(short * size / min(metadata.input["size"])))
         metadata.input["size"] = [size, size]
     run = read_run(directory)
-    if not (run.finished if method.selected else epochs == recipe.epochs):  # the scores may be of other weights
-        warn(f"{directory} is not finished: {run.trained} of {recipe.epochs} epochs.")
+    trained = run.trained if method.selected else epochs
+    if trained < recipe.epochs and not run.stopped_early:  # the last scores may be older than the weights
+        warn(f"{directory} is not finished: {trained} of {recipe.epochs} epochs.")
     elif size is None:
         record = deployed_record(RunDirectory(directory).metrics(), recipe.select)
         metadata.scores = {"split": record["split"], **record["predictors"].get(name, {})}
