@@ -157,7 +157,7 @@ KILLS = {
     "between record and checkpoint": (RunDirectory, "log", 2, 5),
     "after the best was saved": (RunDirectory, "save", 12, 2),
 }
-"""The function at whose end a process is killed, at which call: with a checkpoint after every step, or with few."""
+"""The function at whose end a process is killed, and at which call: with many checkpoints, with few."""
 
 
 @pytest.mark.parametrize("moment", KILLS)

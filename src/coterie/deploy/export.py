@@ -139,8 +139,10 @@ def _describe_export(
             metadata.input["resize"] = max(size, round(short * size / min(metadata.input["size"])))
         metadata.input["size"] = [size, size]
     run = read_run(directory)
-    trained = run.trained if method.selected else epochs
-    if trained < recipe.epochs and not run.stopped_early:  # the last scores may be older than the weights
+    trained, complete = epochs, epochs == recipe.epochs
+    if method.selected is not None:
+        trained, complete = run.trained, run.finished and run.deployed_record["epoch"] + 1 == epochs
+    if not complete:  # the scores may be of other weights
         warn(f"{directory} is not finished: {trained} of {recipe.epochs} epochs.")
     elif size is None:
         record = deployed_record(RunDirectory(directory).metrics(), recipe.select)
