@@ -82,6 +82,8 @@ def describe_export(result: ExportResult) -> str:
         f"{v['runtime']}: largest difference of a logit {v['max_difference']:.2e}, labels agree on "
         f"{100 * v['label_agreement']:.2f} % ({v['images']} test images, {v['edge_inputs']} edge inputs)",
     ]
+    if "selected" in m.provenance:
+        lines.append(f"weights {m.provenance['selected']}")
     if m.quantized is not None:
         q = m.quantized
         lines.append(

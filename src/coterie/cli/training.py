@@ -12,6 +12,7 @@ from .calling import print_json
 
 if TYPE_CHECKING:
     from ..config.options import Data  # read by jsonargparse too; it imports every data set
+    from ..config.recipe import Recipe
 
 
 def demo(out: str = "coterie-demo", seeds: int = 3) -> None:
@@ -30,17 +31,43 @@ def train(arguments: list[str]) -> None:
     """Train into a run directory; the same command again continues."""
     from ..config import options
     from ..config.parsing import parse
+    from ..runs.reader import read_run
     from ..training.loop import train_recipe
 
     parser = options.parser()
     parser.add_argument("--out", type=str, help="the run directory (required).")
+    parser.add_argument(
+        "--seeds", type=int, help="train so many seeds, from --seed on, into directories of their own in --out."
+    )
     config = parse(parser, arguments)
     if config.out is None:
         raise InputError("--out is missing: name the directory for this run.")
     recipe = options.from_namespace(parser, config)
+    if config.seeds is not None:
+        _train_seeds(recipe, config.seeds, Path(config.out))
+        return
     train_recipe(recipe, Path(config.out), recipe.method_class.__name__)
     if os.environ.get("RANK", "0") == "0":  # torchrun starts many
-        print(f"{config.out}: trained; `coterie evaluate {shlex.quote(config.out)}` shows every predictor.")
+        outcome = read_run(Path(config.out)).outcome
+        trained = f"trained ({outcome})" if outcome else "trained"
+        print(f"{config.out}: {trained}; `coterie evaluate {shlex.quote(config.out)}` shows every predictor.")
+
+
+def _train_seeds(recipe: Recipe, seeds: int, out: Path) -> None:
+    """Train several seeds, and print their table."""
+    from ..experiments.runner import raise_failed
+    from ..experiments.train_seeds import seed_jobs, seeds_table, train_seeds
+    from ..report.table import print_table
+
+    if "RANK" in os.environ:
+        raise InputError(
+            "--seeds trains each seed in a process of its own: leave torchrun out, or leave out --seeds."
+        )
+    jobs = seed_jobs(recipe, seeds, out)
+    failed = train_seeds(jobs, out)
+    print_table(seeds_table(jobs, out))
+    print(f"`coterie report {shlex.quote(str(out))}` writes the page with all curves.")
+    raise_failed(failed)
 
 
 def evaluate(

@@ -27,6 +27,7 @@ from ..methods.trial import peers_stay_identical, uses_cross_entropy
 from ..peers.net import PeerNet
 from .peers import build_peers
 from .schedule import Schedule, Steps
+from .selection import check_held_out, check_patience
 from .specs import own_defaults, to_spec
 
 # Imported so that the command line knows every method and data set by its short name.
@@ -82,6 +83,9 @@ class Recipe:
         clip_norm: the largest norm of all gradients together.
         decay_norm_and_bias: weight decay also for biases and normalisation layers, as the paper has it.
         sync_batch_norm: batch-norm sees the batches of all processes as one; needs GPUs.
+        select: deploy the last weights, or the best: those of the evaluation with the lowest error on held-out
+            images.
+        patience: with `select` best, stop after so many evaluations in a row that were not better.
         checkpoint_every: save within an epoch after this time, such as 30s, 10min or 1h; every epoch's end is
             saved as well, as long as that costs under one per cent of the time.
         track: send the records on to this tracker too.
@@ -121,6 +125,8 @@ class Recipe:
     clip_norm: float | None = None
     decay_norm_and_bias: bool = True
     sync_batch_norm: bool = False
+    select: Literal["last", "best"] = "last"
+    patience: int | None = None
     checkpoint_every: str = "10min"
     track: TrackerName | None = None
     config: dict[str, Any] = field(default_factory=dict)
@@ -158,6 +164,7 @@ class Recipe:
             raise InputError(f"`clip_norm` must be greater than 0, not {self.clip_norm}.")
         if self.sync_batch_norm and self.accumulate > 1:
             raise InputError("`sync_batch_norm` looks at the whole batch at once: leave out `accumulate`.")
+        check_patience(self.select, self.patience)
         self.checkpoint_seconds = read_duration("checkpoint_every", self.checkpoint_every)
         self.data.resolve_seed(self.seed)
 
@@ -181,6 +188,8 @@ class Recipe:
                 f"A batch of {self.batch} is larger than the {self.data.train_size} training images: "
                 "lower `batch`."
             )
+        if fresh:
+            check_held_out(self.select, self.data)
         torch.manual_seed(self.seed)
         net = build_peers(self, fresh)
         steps = self.epochs * self.steps_per_epoch

@@ -13,6 +13,7 @@ TEMPLATE = """---
 
 `{{ m.model.name }}` with {{ m.classes | length }} classes, trained on `{{ run.data }}` with Coterie's
 {{ run.method }} method ({{ run.epochs }} epochs, seed {{ run.seed }}).
+{%- if run.selected %} These are the weights {{ run.selected }}.{% endif %}
 {%- if m.ensemble %} All {{ m.ensemble.peers }} peers and their ensemble.{% else %} A single network.{% endif %}
 {%- if scores %}
 
@@ -21,6 +22,9 @@ On the {{ split }} images of `{{ run.data }}`:
 {% for name, value in scores.items() -%}
 - {{ name }}: {{ value }}
 {% endfor -%}
+{%- if run.selected %}
+The same images selected the weights, so that these scores are a little too good.
+{% endif -%}
 {%- endif %}
 
 ## Input

@@ -22,7 +22,9 @@ from ..models.metadata import Metadata
 from ..peers.net import standalone
 from ..runs.description import describe_predictor
 from ..runs.directory import RunDirectory
+from ..runs.reader import read_run
 from ..runs.rebuild import restored
+from ..runs.selection import deployed_record
 from .card import write_card
 from .exported import open_executorch, open_state_dict
 from .formats import EnsembleWithPeers, ExportFormat, choose_format, exporter_errors, make_writer, require_onnx
@@ -136,11 +138,15 @@ def _describe_export(
         if short is not None:
             metadata.input["resize"] = max(size, round(short * size / min(metadata.input["size"])))
         metadata.input["size"] = [size, size]
-    if epochs < recipe.epochs:  # the last scores may be older than the weights
-        warn(f"{directory} is not finished: {epochs} of {recipe.epochs} epochs.")
+    run = read_run(directory)
+    trained, complete = epochs, epochs == recipe.epochs
+    if method.selected is not None:
+        trained, complete = run.trained, run.finished and run.deployed_record["epoch"] + 1 == epochs
+    if not complete:  # the scores may be of other weights
+        warn(f"{directory} is not finished: {trained} of {recipe.epochs} epochs.")
     elif size is None:
-        last = RunDirectory(directory).metrics()[-1]
-        metadata.scores = {"split": last["split"], **last["predictors"].get(name, {})}
+        record = deployed_record(RunDirectory(directory).metrics(), recipe.select)
+        metadata.scores = {"split": record["split"], **record["predictors"].get(name, {})}
     environment = json.loads((directory / "environment.json").read_text())
     for key in ("date", "commit", "coterie", "torch", "python", "processor"):
         metadata.provenance[key] = environment.get(key)

@@ -19,6 +19,7 @@ from ..report.evaluation import read_evaluation
 from ..report.page import write_report
 from ..report.table import Cell, Table, difference, number, spread, text, to_html
 from ..runs.reader import object_name
+from ..runs.selection import SELECTED, errors_sentence
 from ..training.loop import train_recipe
 from .compare_methods import MethodChoice, check_method_options, label_methods, method_options
 from .compare_plan import ComparePlan, CompareRequest, make_plan, measure_plain, note_plan, noted_plan
@@ -108,11 +109,13 @@ def read_comparison(request: CompareRequest, plan: ComparePlan) -> Comparison:
         write_report(directories, request.out / "report.html", against=against)
     lasts = [run.last for runs in finished.values() for run in runs.values()]
     images = "held-out images" if lasts and lasts[0].get("split") == "val" else "test images"
+    selects = next(iter(request.recipes.values())).select == "best"
     objects = {label: recipe.objects for label, recipe in request.recipes.items()}
     return Comparison(
         request.out,
         _table(request, plan, [own, *results], images),
-        verdict(reference, results, images) + chance_sentence([own, *results]),
+        verdict(reference, results, f"{images} that selected each run's weights" if selects else images)
+        + chance_sentence([own, *results]),
         {label: [Run(run.path, **objects[label]) for run in runs.values()] for label, runs in finished.items()},
         _winner([own, *results]),
     )
@@ -153,7 +156,8 @@ def _table(request: CompareRequest, plan: ComparePlan, results: Sequence[MethodR
     ]
     recipe = request.recipes[reference]
     network = object_name(recipe.config["model"])
-    title = f"{network} on {recipe.data.title}: error on the {images}"
+    mark = f", {SELECTED}" if recipe.select == "best" else ""
+    title = f"{network} on {recipe.data.title}{mark}: error on the {images}"
     columns = ["method", "error %", "n", f"vs. {reference}", "won", "cost", "epochs"]
     equal = (
         " Epochs are such that all have the computation of the dearest method, in whole epochs."
@@ -164,7 +168,7 @@ def _table(request: CompareRequest, plan: ComparePlan, results: Sequence[MethodR
         title,
         columns,
         rows,
-        f"Errors are those after the last epoch. {PAIRED} Won: with how many seeds it errs less. {COST}{equal}",
+        f"{errors_sentence(recipe.select)} {PAIRED} Won: with how many seeds it errs less. {COST}{equal}",
     )
 
 

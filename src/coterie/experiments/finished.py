@@ -16,8 +16,8 @@ def error_of(record: Record, predictor: str | None) -> float | None:
 
 
 def errors_of(runs: FinishedRuns, predictor: str | None = None) -> dict[int, float]:
-    """Return the error of the last epoch by seed."""
-    errors = {seed: error_of(run.last, predictor) for seed, run in runs.items()}
+    """Return the error of the weights to deploy by seed."""
+    errors = {seed: error_of(run.deployed_record, predictor) for seed, run in runs.items()}
     return {seed: error for seed, error in errors.items() if error is not None}
 
 

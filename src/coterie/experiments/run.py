@@ -78,16 +78,20 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Return whether all epochs are trained."""
+        """Return whether it is trained to its end: all epochs, or until its patience was over."""
         return self._read().finished
 
     @property
     def error(self) -> float:
-        """Return the error of the network to deploy, in per cent, at the last evaluation."""
-        records = self.metrics
-        if not records:
+        """Return the error of the network to deploy, in per cent, at the last evaluation.
+
+        With `select` best it is that of the best evaluation, on the held-out images that selected it.
+        """
+        result = self._read()
+        if not result.records:
             raise InputError(f"{self.path} has no record yet: train it first.")
-        return float(records[-1]["predictors"][records[-1]["deployed"]]["error"])
+        record = result.deployed_record
+        return float(record["predictors"][record["deployed"]]["error"])
 
     def student(self) -> nn.Module:
         """Return the trained network to deploy: an object of your class, with your keys, in evaluation mode."""
@@ -148,16 +152,17 @@ class Run:
     def __repr__(self) -> str:
         result = self._read()
         error = f", error {self.error:.2f} %" if result.records else ""
+        error += f" ({result.outcome})" if result.outcome else ""
         epochs = f"{result.trained} of {result.epochs} epochs"
         return f"Run('{self._name}': {result.method}, {result.setting}, {epochs}{error})"
 
     def _repr_html_(self) -> str:
-        """Return the scores of every predictor at the last evaluation, for a notebook."""
-        records = self.metrics
-        last: Record = records[-1] if records else {"predictors": {}, "deployed": ""}
+        """Return the scores of every predictor at the evaluation of the weights to deploy, for a notebook."""
+        result = self._read()
+        record: Record = result.deployed_record if result.records else {"predictors": {}, "deployed": ""}
         rows = [
-            {"name": f"{name} (deployed)" if name == last["deployed"] else name, **scores}
-            for name, scores in last["predictors"].items()
+            {"name": f"{name} (deployed)" if name == record["deployed"] else name, **scores}
+            for name, scores in record["predictors"].items()
         ]
         return str(to_html(keyed_table(repr(self), SCORE_COLUMNS, rows), sortable=False))
 
@@ -210,6 +215,8 @@ def train(
     clip_norm: float | None = None,
     decay_norm_and_bias: bool = True,
     sync_batch_norm: bool = False,
+    select: Literal["last", "best"] = "last",
+    patience: int | None = None,
     checkpoint_every: str = "10min",
     track: TrackerName | None = None,
 ) -> Run:

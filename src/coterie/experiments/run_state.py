@@ -39,7 +39,7 @@ def run_state(out: Path, job: Job, weights: bool = False) -> RunState:
     if damage := _damage(job, result):
         return RunState("damaged", result, damage)
     student, checkpoint = path / "student.safetensors", path / "checkpoint.pt"
-    if result.trained < job.epochs or (checkpoint.exists() and not student.exists()):
+    if not result.finished or (checkpoint.exists() and not student.exists()):
         return RunState("partial", result, _last_failure(out, job))
     if weights and not student.exists():
         return RunState("damaged", result, "it holds no weights, and another run needs them")
@@ -48,10 +48,10 @@ def run_state(out: Path, job: Job, weights: bool = False) -> RunState:
 
 def _damage(job: Job, result: Result) -> str:
     """Return why this cannot be a run of this job, or nothing."""
-    config = result.config
-    if not config:
+    if not result.config:
         return "its config.yaml cannot be read"
-    for name, value in {"seed": job.seed, **job.options}.items():
+    config = {"select": "last", **result.config}
+    for name, value in {"seed": job.seed, "select": "last", **job.options}.items():
         if (stored := _stored(config, name)) != (class_name(value) if name in PARTS else value):
             return f"its config.yaml has {name} {stored}, not {value}"
     if result.trained > job.epochs:

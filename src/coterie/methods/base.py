@@ -53,6 +53,8 @@ class Method(nn.Module, ABC):
         self._trained = False  # whether losses were computed for a backward pass
         self.mean: MeanPeers | None = None
         self.deploys_mean = False
+        self.selected: str | None = None
+        """The predictor to deploy, peer1 or mean1, where held-out images have selected it."""
 
     def prepare(self) -> None:
         """Called once before training: to read, or refuse, what nothing but training needs."""
@@ -116,7 +118,7 @@ class Method(nn.Module, ABC):
     @property
     def deployed(self) -> str:
         """The name of the predictor that `deploy` returns."""
-        return "mean1" if self.deploys_mean else "peer1"
+        return self.selected or ("mean1" if self.deploys_mean else "peer1")
 
     def deploy(self) -> nn.Module:
         """Return the network to ship: the user's own class and keys, in evaluation mode, a copy of its own.

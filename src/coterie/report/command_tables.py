@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from ..metrics.seeds import NOTHING
+from ..runs.selection import SELECTED
 from .table import Cell, Table, keyed_table, number, print_table, text
 
 SCORE_COLUMNS = [
@@ -43,6 +44,8 @@ def print_evaluation(result: dict[str, Any]) -> None:
     console, name, predictors = Console(), result["deployed"], result["predictors"]
     rows = [{**scores, "name": f"{key} (deployed)" if key == name else key} for key, scores in predictors.items()]
     title = f"{result['run']} after {result['epochs']} epochs"
+    if "selected" in result:
+        title += f", {SELECTED} by the error of {result['selected']}"
     print_table(keyed_table(title, PREDICTOR_COLUMNS, rows), console)
     for kind, value in result["diversity"].items():
         agree = 100 * result["agreement"][kind]

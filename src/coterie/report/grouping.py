@@ -30,6 +30,7 @@ def group_runs(results: Sequence[Result]) -> list[Group]:
         key = _key([_recipe(result), result.setting, result.data]) if result.config else str(result.path)
         by_recipe.setdefault(key, []).append(result)
     firsts = {key: runs[0] for key, runs in by_recipe.items()}
+    # The setting tells selected weights from those of the last epoch: the two are never compared.
     data_keys = {key: _key([r.setting, _data(r), r.data]) for key, r in firsts.items()}
     settings = _distinct({data_keys[key]: (r.setting, _data(r, but=set())) for key, r in firsts.items()})
     groups = []
@@ -42,7 +43,8 @@ def group_runs(results: Sequence[Result]) -> list[Group]:
 
 
 def _recipe(result: Result) -> dict[str, Any]:
-    config = {**result.config, "mix": _mixing(result.config.get("mix"))}
+    # An option that is newer than the run has its default.
+    config = {"select": "last", "patience": None, **result.config, "mix": _mixing(result.config.get("mix"))}
     return {key: value for key, value in _flatten(config).items() if key not in SAME}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from statistics import mean
 from typing import Any, TypeVar
 
 from ..metrics.seeds import Difference, Spread, paired, paired_differences, seeds_won
@@ -53,8 +54,23 @@ class Group:
         return max((run.trained for run in self.counted), default=0)
 
     @property
+    def selected(self) -> bool:
+        """Whether the weights of its runs were selected on held-out images."""
+        return self.runs[0].select == "best"
+
+    @property
+    def stopped_early(self) -> bool:
+        return any(run.stopped_early for run in self.counted)
+
+    @property
+    def _epochs_of_a_run(self) -> float:
+        """How many were trained; where seeds stopped early, on average."""
+        return mean(run.trained for run in self.counted) if self.stopped_early else self.epochs
+
+    @property
     def deployed(self) -> str | None:
-        return str(self.counted[0].last["deployed"]) if self.counted else None
+        """The network that `evaluated` deploys; with selected weights, other seeds may deploy another."""
+        return str(self.evaluated.deployed_record["deployed"]) if self.counted else None
 
     @property
     def tested_on(self) -> str:
@@ -62,9 +78,9 @@ class Group:
         return "held-out images" if self.counted and self.counted[0].last.get("split") == "val" else "test images"
 
     def final(self, metric: str, predictor: str | None = None) -> Spread:
-        """Return a score of the last epoch over the seeds; of the deployed predictor by default."""
-        last = [run.last for run in self.counted]
-        return Spread.of(score(record, predictor or record["deployed"], metric) for record in last)
+        """Return a score of the weights to deploy over the seeds; of the deployed predictor by default."""
+        records = [run.deployed_record for run in self.counted]
+        return Spread.of(score(record, predictor or record["deployed"], metric) for record in records)
 
     def error(self, predictor: str | None = None) -> Spread:
         return self.final("error", predictor)
@@ -76,7 +92,7 @@ class Group:
 
     def by_seed(self) -> dict[Any, float]:
         """Return the deployed network's error by seed; of a seed that was run twice, the mean."""
-        errors = _spreads((run.seed, deployed_error(run.last)) for run in self.counted)
+        errors = _spreads((run.seed, deployed_error(run.deployed_record)) for run in self.counted)
         return {seed: error.mean for seed, error in errors.items()}
 
     def curve(self, value: RecordNumber) -> dict[int, Spread]:
@@ -120,12 +136,12 @@ class Group:
 
     @property
     def total_macs(self) -> float | None:
-        return self.epoch_macs * self.epochs if self.epoch_macs is not None and self.epochs else None
+        return self.epoch_macs * self._epochs_of_a_run if self.epoch_macs is not None and self.epochs else None
 
     @property
     def planned_macs(self) -> float | None:
         """Of the whole training, also while it goes on."""
-        epochs = self.planned_epochs
+        epochs = self._epochs_of_a_run if self.stopped_early else self.planned_epochs
         return self.epoch_macs * epochs if self.epoch_macs is not None and epochs else self.total_macs
 
 

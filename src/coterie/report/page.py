@@ -97,11 +97,11 @@ def _problems(groups: Sequence[Group]) -> list[str]:
 
 
 def _disagreements(groups: Sequence[Group]) -> list[str]:
-    """Name evaluations with another error than the run's last record: one of the two files is of other weights."""
+    """Name evaluations with another error than the run's record: one of the two files is of other weights."""
     sentences = []
     for g in groups:
         run, error = g.evaluated, g.evaluation.error
-        recorded = deployed_error(run.last) if run.finished else None
+        recorded = deployed_error(run.deployed_record) if run.finished else None
         if error is not None and recorded is not None and abs(error - recorded) > 0.1:
             sentences.append(
                 f"{run.path}: its evaluation.json has an error of {error:.2f} %, its record {recorded:.2f} %"

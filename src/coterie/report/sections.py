@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..metrics.seeds import NOTHING, PAIRED, Spread
+from ..runs.selection import SELECTED, errors_sentence
 from .charts import brief, reliability_chart
 from .command_tables import CLASS_COLUMNS
 from .content import Figure, Gallery, Picture, ReportSection
@@ -76,15 +77,20 @@ def results_section(groups: Sequence[Group]) -> ReportSection:
         "NLL": lambda g, _: spread(g.final("nll"), 3),
         "calibration error": lambda g, _: spread(g.final("ece"), 4),
         "seeds": lambda g, _: number(len(g.counted), "{:.0f}"),
-        "epochs": lambda g, _: Cell(f"{g.epochs}{'' if g.finished else ' so far'}", g.epochs),
+        "epochs": lambda g, _: Cell(_epochs(g), g.epochs),
     }
+    when, never = "after the last epoch", "Never the best epoch, never the best peer."
+    if all(g.selected for g in groups):
+        when = "at the evaluation with the lowest error"
+        never = errors_sentence("best")
+    elif any(g.selected for g in groups):
+        never = f"Never the best peer, and the best epoch only where '{SELECTED}' is said."
     one = has_one_seed(groups)
     seeds = "of one seed" if one else "mean ± sample standard deviation over the seeds"
     note = (
-        f"Error of the network that is deployed, after the last epoch: {seeds}. Never the best epoch, never the "
-        "best peer. The balanced error is the mean of the classes' errors. "
-        f"{ONE_SEED if one else PAIRED} Without a seed in common (0) the means are compared. Seeds won: with how "
-        "many of the common seeds it errs less."
+        f"Error of the network that is deployed, {when}: {seeds}. {never} The balanced error is the mean of the "
+        f"classes' errors. {ONE_SEED if one else PAIRED} Without a seed in common (0) the means are compared. "
+        "Seeds won: with how many of the common seeds it errs less."
     )
     tested = {g.tested_on for g in groups}
     if "held-out images" in tested:
@@ -92,6 +98,12 @@ def results_section(groups: Sequence[Group]) -> ReportSection:
         note += ", for others on the test images" if len(tested) > 1 else ""
         note += "; `coterie evaluate` looks at the test images."
     return ReportSection("results", "Results", "", [_group_table("Results", columns, groups, note)])
+
+
+def _epochs(g: Group) -> str:
+    if not g.finished:
+        return f"{g.epochs} so far"
+    return f"best of {g.epochs}" if g.selected else str(g.epochs)
 
 
 def cost_section(groups: Sequence[Group]) -> ReportSection:
@@ -209,7 +221,7 @@ def runs_section(groups: Sequence[Group]) -> ReportSection:
     for g in groups:
         for run in g.runs:
             seed = Cell(str(run.seed), run.seed if isinstance(run.seed, int) else None)
-            state = "; ".join(run.problems) or "complete"
+            state = "; ".join([*run.problems, *filter(None, [run.outcome])]) or "complete"
             date = str(run.environment.get("date") or NOTHING)[:16].replace("T", " ")
             command = run.environment.get("command") or NOTHING
             epochs = number(run.trained, "{:.0f}")

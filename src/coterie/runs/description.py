@@ -28,6 +28,10 @@ def describe_predictor(recipe: Recipe, method: Method, name: str, epochs: int) -
             "peers": method.net.size,
             "cut": split.cut if split else None,
         }
+    selected = {}
+    if method.selected is not None:
+        by = f"by the error of {method.selected} on held-out images"
+        selected = {"selected": f"after epoch {epochs} of {recipe.epochs}, {by}"}
     # Peers may be of different architectures: the file names one of them, or all.
     models = recipe.models
     if len(models) > 1 and (number := re.fullmatch(r"(?:peer|mean)(\d+)", name)):
@@ -43,5 +47,6 @@ def describe_predictor(recipe: Recipe, method: Method, name: str, epochs: int) -
             "data": recipe.data.title,
             "epochs": epochs,
             "seed": recipe.seed,
+            **selected,
         },
     )

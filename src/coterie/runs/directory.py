@@ -132,22 +132,25 @@ class RunDirectory:
         self.checkpoints.save({**state, "metrics": metrics, "config": self.recipe.config})
 
     def restore(self, method: Method) -> int:
-        """Load the weights last saved; return the number of finished epochs."""
+        """Load the weights last saved, or those selected so far; return the epochs that they were trained."""
         state = self.checkpoints.load()
         if state is None:
             raise InputError(f"{self.path} holds no checkpoint yet: train it first.")
+        weights, epochs = state["method"], state["epoch"]
+        if (selected := state.get("selected")) and selected["epochs"]:
+            weights, epochs, method.selected = selected["method"], selected["epochs"], selected["predictor"]
         try:
-            method.load_state_dict(state["method"])
+            method.load_state_dict(weights)
         except RuntimeError as error:
             raise InputError(
                 f"The checkpoint in {self.path} does not fit this code's network: {reason(error)}"
             ) from error
-        return int(state["epoch"])
+        return int(epochs)
 
-    def finish(self, method: Method) -> None:
-        """Write the deployable network with the metadata that `coterie predict` needs."""
+    def finish(self, method: Method, epochs: int) -> None:
+        """Write the network to deploy, of so many epochs, with the metadata that `coterie predict` needs."""
         assert self.recipe is not None
-        metadata = describe_predictor(self.recipe, method, method.deployed, self.recipe.epochs)
+        metadata = describe_predictor(self.recipe, method, method.deployed, epochs)
         write(self.student, encode_weights(method.deploy().state_dict(), metadata))
 
     def _check_config(self, recipe: Recipe) -> None:

@@ -55,7 +55,8 @@ def evaluate_run(
     if calibrated:
         for name, calibration in calibrations(method, recipe.data, device, tested).items():
             result["predictors"][name]["calibrated"] = calibration
-    return {"run": str(directory), "data": tested.title, "epochs": epochs, **result}
+    selected = {} if method.selected is None else {"selected": method.selected}
+    return {"run": str(directory), "data": tested.title, "epochs": epochs, **selected, **result}
 
 
 def write_evaluation(

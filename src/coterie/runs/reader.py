@@ -13,8 +13,8 @@ from typing import Any
 from ..config.specs import labels_in
 from ..errors import InputError
 from ..files import read_yaml
+from .selection import SELECTED, Record, SelectName, deployed_record, early_stop_sentence, patience_is_over
 
-Record = dict[str, Any]
 FILES = ("config.yaml", "metrics.jsonl")
 """The files that make a directory a run."""
 NAMED_BY = {"folder": "root", "huggingface": "root", "table": "file"}
@@ -57,11 +57,38 @@ class Result:
 
     @property
     def finished(self) -> bool:
-        return self.epochs is not None and 0 < self.epochs <= self.trained
+        return self.epochs is not None and (0 < self.epochs <= self.trained or self.stopped_early)
+
+    @property
+    def select(self) -> SelectName:
+        """Return which weights it deploys: the last, or those selected on held-out images."""
+        return "best" if self.config.get("select") == "best" else "last"
+
+    @property
+    def stopped_early(self) -> bool:
+        """Return whether the patience of `select` best was over before the last epoch."""
+        patience = self.config.get("patience") if self.select == "best" else None
+        shorter = self.epochs is not None and self.trained < self.epochs
+        return shorter and isinstance(patience, int) and patience_is_over(self.records, patience)
 
     @property
     def last(self) -> Record:
         return self.records[-1]
+
+    @property
+    def deployed_record(self) -> Record:
+        """Return the record of the weights to deploy: the last, or the best so far with `select` best."""
+        return deployed_record(self.records, self.select)
+
+    @property
+    def outcome(self) -> str:
+        """Say what is unusual about how it ended, and which weights were selected; nothing for most runs."""
+        if self.select == "last" or not self.records:
+            return ""
+        best, ended = self.deployed_record, ""
+        if self.stopped_early:
+            ended = early_stop_sentence(self.trained, self.epochs, self.config["patience"]) + "; "
+        return f"{ended}{best['deployed']} of epoch {best['epoch'] + 1} {SELECTED}"
 
     @property
     def environments(self) -> list[dict[str, Any]]:
@@ -76,10 +103,14 @@ class Result:
 
     @property
     def setting(self) -> str:
-        """Return `network on data`; of peers that are different networks, the first is deployed."""
+        """Return `network on data`, with a mark where weights are selected.
+
+        Of peers that are different networks, the first is deployed.
+        """
         peers = self.config.get("peers")
         model = peers.partition(",")[0].strip() if isinstance(peers, str) else self.config.get("model", "?")
-        return f"{object_name(model)} on {self.data_name}"
+        mark = f", {SELECTED}" if self.select == "best" else ""
+        return f"{object_name(model)} on {self.data_name}{mark}"
 
     @property
     def data_name(self) -> str:

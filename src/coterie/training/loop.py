@@ -12,13 +12,15 @@ from torch import Tensor
 from ..config.recipe import Recipe
 from ..config.schedule import Rates
 from ..data.sampler import EpochSampler
-from ..errors import Stopped
+from ..errors import Stopped, note
 from ..methods import Method
 from ..metrics.evaluate import evaluate
 from ..peers.layout import channels_last
 from ..runs.directory import RunDirectory
 from ..runs.evaluate_run import write_evaluation
+from ..runs.selection import deployed_record, early_stop_sentence
 from ..signals import Signals
+from .best_weights import BestWeights
 from .cautions import warn_before_training, warn_of_chance
 from .distributed import join, synchronise_batch_norm
 from .failures import explain_failures
@@ -52,7 +54,8 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
         )
         rates = Rates(recipe.schedule, optimizer, recipe.epochs, per_epoch, recipe.warmup)
         precision, meter = Precision(device, recipe.precision, recipe.clip_norm), LossMeter(device)
-        state = TrainingState(method, optimizer, rates, precision, meter)
+        best = BestWeights(recipe.patience) if recipe.select == "best" else None
+        state = TrainingState(method, optimizer, rates, precision, meter, best=best)
         if recipe.compile:
             method.compile(**({} if recipe.compile is True else {"mode": recipe.compile}))
         saved = world.on_rank_zero(partial(run.open, recipe, world.size))
@@ -81,6 +84,8 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
 
         with ProgressReporter(title, recipe.epochs, per_epoch, state.step, quiet=world.rank > 0) as reporter:
             for epoch in range(state.epoch, recipe.epochs):
+                if state.stopped:
+                    break
                 steps = sampler.steps(epoch, start=state.step - epoch * per_epoch)
                 images = [piece.images for batch in steps for piece in batch.pieces]
                 stream = data.stream(images, method.views, recipe.seed, epoch, device)
@@ -122,10 +127,17 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
                         },
                     }
                     world.on_rank_zero(partial(run.log, record))
+                    if best is not None:
+                        best.stopped = world.on_rank_zero(partial(best.update, run, method))
                     meter.reset()
                     reporter.epoch(record)
-                save(due=run.checkpoints.due(epoch_ended=True) or state.epoch == recipe.epochs)
-        world.on_rank_zero(partial(run.finish, method))
-        world.on_rank_zero(lambda: warn_of_chance(data, run.metrics()[-1]))
-        world.on_rank_zero(partial(write_evaluation, out, recipe, method, recipe.epochs))
+                ended = state.epoch == recipe.epochs or state.stopped
+                save(due=run.checkpoints.due(epoch_ended=True) or ended)
+        if state.epoch < recipe.epochs:
+            note(early_stop_sentence(state.epoch, recipe.epochs, recipe.patience))
+        # The first process alone has the best weights, and writes.
+        epochs = recipe.epochs if best is None else world.on_rank_zero(partial(best.load_into, method))
+        world.on_rank_zero(partial(run.finish, method, epochs))
+        world.on_rank_zero(lambda: warn_of_chance(data, deployed_record(run.metrics(), recipe.select)))
+        world.on_rank_zero(partial(write_evaluation, out, recipe, method, epochs))
     return method

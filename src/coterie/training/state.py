@@ -11,6 +11,7 @@ from .. import __version__
 from ..config.schedule import Rates
 from ..errors import Failure, InputError, reason, warn
 from ..methods import Method
+from .best_weights import BestWeights
 from .distributed import World
 from .meters import LossMeter
 from .precision import Precision
@@ -22,6 +23,7 @@ class TrainingState:
 
     epoch: finished epochs, evaluated and logged where that was due.
     step:  finished steps, which together with `epoch` is the position in the data.
+    best:  the best weights so far, where they are selected by held-out images.
     """
 
     method: Method
@@ -31,6 +33,12 @@ class TrainingState:
     meter: LossMeter
     epoch: int = 0
     step: int = 0
+    best: BestWeights | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Tell whether the training has ended early."""
+        return self.best is not None and self.best.stopped
 
     def capture(self, world: World) -> dict[str, Any]:
         """Return the state as plain values and tensors; every process must call this, as each has its own sums."""
@@ -41,6 +49,7 @@ class TrainingState:
                 f"After step {self.step} weights are no longer finite: the last checkpoint is kept; lower the "
                 "learning rate, or set `clip_norm`."
             )
+        selected = {} if self.best is None else {"selected": self.best.state_dict()}
         return {
             "epoch": self.epoch,
             "step": self.step,
@@ -50,6 +59,7 @@ class TrainingState:
             "precision": self.precision.state_dict(),
             "meter": world.gather(self.meter.state_dict()),
             "versions": versions(),
+            **selected,
         }
 
     def restore(self, saved: dict[str, Any], world: World) -> None:
@@ -65,6 +75,8 @@ class TrainingState:
             raise InputError(
                 f"The checkpoint does not fit this code's network or optimiser: {reason(error)}"
             ) from error
+        if self.best is not None:
+            self.best.load_state_dict(saved["selected"])
         self.rates.load_state_dict(saved["rates"])
         self.precision.load_state_dict(saved["precision"])
         self.meter.load_state_dict(saved["meter"], world.rank, world.size)
