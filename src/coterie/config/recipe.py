@@ -21,7 +21,7 @@ from ..data.sampler import EpochSampler
 from ..data.wrapped import AnyData
 from ..errors import InputError
 from ..methods import Method
-from ..methods.losses import CrossEntropy
+from ..methods.cross_entropy import CrossEntropy
 from ..methods.pcl import PCL
 from ..methods.trial import peers_stay_identical, uses_cross_entropy
 from ..peers.net import PeerNet

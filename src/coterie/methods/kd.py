@@ -14,7 +14,7 @@ from ..models.weights import load_trained
 from ..peers.layout import channels_last
 from ..peers.net import PeerNet
 from .base import Method, Views
-from .losses import distil_loss, total
+from .losses import total
 
 
 class KD(Method):
@@ -66,7 +66,7 @@ class KD(Method):
             teacher_logits = teacher(views[0])
         return total(
             ce=self.cross_entropy(z, targets),
-            distil=self.weight * distil_loss(teacher_logits, z, self.temperature),
+            distil=self.weight * self.task.distil_loss(teacher_logits, z, self.temperature),
         )
 
 
