@@ -53,11 +53,11 @@ def ensemble(name: str, method: Any, peers: Peers) -> Array:
     return fused
 
 
-def build(name: str, peers: Peers, teacher: TinyNet, **further: Any) -> Any:
+def build(name: str, peers: Peers, trained: TinyNet, **further: Any) -> Any:
     cls = getattr(coterie, name)
     one = cls.trains == "one network"
     net = PeerNet(TinyNet, 1 if one else M, "stage3" if cls.trains == "branches" else None)
-    options: dict[str, Any] = {"KD": {"teacher": teacher}, "PCL": {"peer_teacher": "mutual"}}.get(name, {})
+    options: dict[str, Any] = {"KD": {"teacher": trained}, "PCL": {"peer_teacher": "mutual"}}.get(name, {})
     method = cls(net, **options, **further).double()
     for parameter in method.parameters():
         parameter.data = torch.randn_like(parameter)
