@@ -83,9 +83,7 @@ def contact_sheet(
         except (Unreadable, InputError):  # it cannot be read: training will say so
             continue
         batches.append(batch)
-        rows.append(
-            (data.label_text(batch[1][0]), [original, *(to_picture(view[0], data) for view in batch[0])])
-        )
+        rows.append((data.label_text(batch[1][0]), [original, *(to_picture(view[0], data) for view in batch[0])]))
     if mix is not None and len(rows) > 1:
         mixed_views, targets = _mix_batches(batches, len(data.classes), mix, seed)
         for i, (label, pictures) in enumerate(rows):

@@ -78,7 +78,9 @@ class dataset(Streamed):
 
     def load(self) -> None:
         train, test = self.pair or _train_and_test(self.source, self.options)
-        labels, test_labels = (read_labels(part, self.source, self.task == "multi_label") for part in (train, test))
+        labels, test_labels = (
+            read_labels(part, self.source, self.task == "multi_label") for part in (train, test)
+        )
         if labels.shape[1:] != test_labels.shape[1:]:
             raise InputError(f"{self.source} has labels of other shapes for its test images.")
         several = labels.ndim == 2

@@ -19,6 +19,7 @@ from ..config.specs import labels_in
 from ..data import Data
 from ..data.mix import Mix
 from ..data.rng import seed_all
+from ..data.targets import TaskName
 from ..deploy.export import export_run
 from ..deploy.formats import ExportFormat
 from ..errors import InputError, unknown, warn
@@ -181,6 +182,7 @@ def train(
     model: str | Callable[..., nn.Module] | nn.Module = "resnet32",
     data: AnyDataSet = "digits",
     data_options: Options | None = None,
+    task: TaskName | Literal["auto"] = "auto",
     peers: int | str = 3,
     cut: str | None = None,
     epochs: int = 300,
@@ -227,6 +229,7 @@ def train(
             tensors (images, labels). Images in uint8 are augmented; float images are taken as they are.
         data_options: options of a data set that is passed by name, as a directory or as a pair: `val_fraction`,
             for example, or `mean` and `std` of a pair.
+        task: 'multi_label' for images with any number of labels, which a pair gives as zeros and ones (N, C).
         optimizer: a name, a class of torch.optim, or a partial of one.
         optimizer_options: options of the optimiser.
         schedule: a name, `coterie.Steps(...)`, `coterie.Cosine(...)`, or a partial of a torch scheduler.

@@ -54,7 +54,7 @@ class Method(nn.Module, ABC):
 
     @property
     def task(self) -> Task:
-        """What its targets mean, as its `cross_entropy` has it: the divergences and probabilities that go with it."""
+        """What targets mean, as `cross_entropy` has it, and the divergences and probabilities that go with it."""
         return self.cross_entropy.task
 
     def prepare(self) -> None:
@@ -65,7 +65,7 @@ class Method(nn.Module, ABC):
 
         Args:
             views: as many augmented batches of the same images as `self.views` says; for one, also a tensor.
-            targets: class numbers (B,), or probabilities (B, C); with several labels an image, those of each class.
+            targets: class numbers (B,), or probabilities (B, C).
             epoch: epochs trained so far; it may be a fraction.
         """
         batches = [views] if isinstance(views, Tensor) else list(views)
