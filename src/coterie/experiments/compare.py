@@ -16,7 +16,7 @@ from ..errors import InputError, unknown
 from ..metrics.seeds import NOTHING, PAIRED
 from ..report.page import write_report
 from ..report.table import Cell, Table, difference, number, spread, text, to_html
-from ..runs.reader import object_name
+from ..runs.reader import object_name, score
 from ..training.loop import train_recipe
 from .compare_methods import MethodChoice, check_method_options, label_methods, method_options
 from .compare_plan import ComparePlan, CompareRequest, make_plan, measure_plain, note_plan, noted_plan
@@ -95,12 +95,13 @@ def read_comparison(request: CompareRequest, plan: ComparePlan) -> Comparison:
     reference, *others = finished
     errors = {label: errors_of(runs) for label, runs in finished.items()}
     costs = {label: cost_ratio(finished[label], finished[reference], None) for label in finished}
-    results = [MethodResult(label, errors[label], errors[reference], costs[label]) for label in others]
-    own = MethodResult(reference, errors[reference], {}, costs[reference])
+    lasts = [run.last for runs in finished.values() for run in runs.values()]
+    several = any(score(last, last["deployed"], "map") is not None for last in lasts)
+    results = [MethodResult(label, errors[label], errors[reference], costs[label], several) for label in others]
+    own = MethodResult(reference, errors[reference], {}, costs[reference], several)
     directories = [run.path for runs in finished.values() for run in runs.values()]
     if directories:
         write_report(directories, request.out / "report.html")
-    lasts = [run.last for runs in finished.values() for run in runs.values()]
     images = "held-out images" if lasts and lasts[0].get("split") == "val" else "test images"
     objects = {label: recipe.objects for label, recipe in request.recipes.items()}
     return Comparison(
@@ -141,8 +142,9 @@ def _table(request: CompareRequest, plan: ComparePlan, results: Sequence[MethodR
     ]
     recipe = request.recipes[reference]
     network = object_name(recipe.config["model"])
-    title = f"{network} on {recipe.data.title}: error on the {images}"
-    columns = ["method", "error %", "n", f"vs. {reference}", "won", "cost", "epochs"]
+    several = results[0].several_labels
+    title = f"{network} on {recipe.data.title}: {'100 − mAP' if several else 'error'} on the {images}"
+    columns = ["method", "100 − mAP" if several else "error %", "n", f"vs. {reference}", "won", "cost", "epochs"]
     equal = (
         " Epochs are such that all have the computation of the dearest method, in whole epochs."
         if request.equal_cost

@@ -24,7 +24,7 @@ from ..deploy.export import export_run
 from ..deploy.formats import ExportFormat
 from ..errors import InputError, unknown, warn
 from ..methods import Method
-from ..report.command_tables import SCORE_COLUMNS
+from ..report.command_tables import score_columns
 from ..report.page import write_report
 from ..report.table import keyed_table, to_html
 from ..runs.evaluate_run import evaluate_run
@@ -84,7 +84,10 @@ class Run:
 
     @property
     def error(self) -> float:
-        """Return the error of the network to deploy, in per cent, at the last evaluation."""
+        """Return the error of the network to deploy, in per cent, at the last evaluation.
+
+        With several labels an image it is 100 - mAP.
+        """
         records = self.metrics
         if not records:
             raise InputError(f"{self.path} has no record yet: train it first.")
@@ -160,7 +163,7 @@ class Run:
             {"name": f"{name} (deployed)" if name == last["deployed"] else name, **scores}
             for name, scores in last["predictors"].items()
         ]
-        return str(to_html(keyed_table(repr(self), SCORE_COLUMNS, rows), sortable=False))
+        return str(to_html(keyed_table(repr(self), score_columns(rows), rows), sortable=False))
 
 
 def load(path: str | Path, **objects: Any) -> Run:

@@ -164,6 +164,8 @@ def evaluate(
     for kind, parts in spread.items():
         diversity[kind], agreement[kind] = (torch.stack(parts).sum(0) / scores[f"{kind}1"].count).tolist()
     results: dict[str, dict[str, Any]] = {name: dict(score.result()) for name, score in scores.items()}
+    for name in results.keys() & fitted.keys():
+        results[name]["thresholds"] = fitted[name]
     if classes is not None:
         for name, score in scores.items():
             results[name] |= {"bins": score.reliability(), "per_class": score.per_class(classes)}

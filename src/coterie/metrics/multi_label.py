@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -52,9 +53,7 @@ class MultiLabelScores:
         """
         z, y = self._joined()["logits"], self._joined()["targets"]
         p = z.double().sigmoid()
-        mean_precision = (
-            100 * torch.tensor([ap for ap in average_precisions(z, y) if ap is not None]).mean().item()
-        )
+        mean_precision = 100 * fmean(ap for ap in average_precisions(z, y) if ap is not None)
         right, chosen, labelled = self._decisions()
         occurs = labelled > 0
         bins = self._bins()
@@ -86,8 +85,8 @@ class MultiLabelScores:
         return [(c / n, r / n, int(n)) if n else (0.0, 0.0, 0) for c, r, n in self._bins().T.tolist()]
 
     def per_class(self, names: list[str]) -> list[dict[str, Any]]:
-        """Return for each class its images, 100 - average precision, F1, and per cent of its decisions that are
-        wrong; None where there is nothing to divide by."""
+        """Return for each class its images, average precision, F1, per cent of its decisions that are wrong, and
+        its threshold; None where there is nothing to divide by."""
         right, chosen, labelled = self._decisions()
         f1s = f1(right, chosen, labelled)
         precisions = average_precisions(self._joined()["logits"], self._joined()["targets"])
@@ -99,6 +98,7 @@ class MultiLabelScores:
                 "ap": None if precision is None else 100 * precision,
                 "f1": 100 * f1s[c].item() if labelled[c] else None,
                 "false": 100 * (1 - (right[c] / chosen[c]).item()) if chosen[c] else None,
+                "threshold": 0.5 if self.thresholds is None else self.thresholds[c].item(),
             }
             for c, (name, precision) in enumerate(zip(names, precisions, strict=True))
         ]

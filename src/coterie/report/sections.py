@@ -5,15 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..metrics.seeds import NOTHING, PAIRED, Spread
 from .charts import brief, reliability_chart
-from .command_tables import CLASS_COLUMNS
+from .command_tables import class_columns
 from .content import Figure, Gallery, Picture, ReportSection
 from .curves import cost_figures
 from .groups import Group, best, error_difference, reference, settings
+from .score_columns import SEVERAL_LABELS, Column, balanced_column, error_heading, other_scores
 from .summary import clock_ratio, ratio
 from .table import Cell, Table, difference, keyed_table, number, spread, text
 
@@ -21,9 +22,6 @@ NOT_OF_THE_MACHINE = ("command", "seed", "date", "continued")
 """Keys of environment.json that say something of the run."""
 SHOWN = 4
 """So many recipes have their calibration and mistakes shown; the Baselines and the best come first."""
-Column = Callable[[Group, Group | None], Cell]
-"""Makes a cell of a group and the reference of its setting."""
-MISSED_COLUMNS = [column for column in CLASS_COLUMNS if column[1] != "false"]
 
 
 def by_setting(title: str, columns: Sequence[str], rows: list[list[Cell]], note: str = "") -> Table:
@@ -53,12 +51,13 @@ def results_section(groups: Sequence[Group]) -> ReportSection:
     def against(g: Group, base: Group | None) -> Cell:
         return difference(error_difference(g, base) if base is not None and g is not base else None)
 
+    heading = error_heading(groups)
     columns: dict[str, Column] = {
-        "error %": lambda g, _: spread(g.error(), strong=g.error().mean == lowest[g.setting]),
-        "balanced error %": lambda g, _: spread(g.final("balanced_error")),
+        heading: lambda g, _: spread(g.error(), strong=g.error().mean == lowest[g.setting]),
+        **balanced_column(groups),
         "against Baseline": against,
-        "ensemble error %": lambda g, _: spread(g.error("ensemble")),
-        "top-5 error %": lambda g, _: spread(g.final("top5_error")),
+        f"ensemble {heading}": lambda g, _: spread(g.error("ensemble")),
+        **other_scores(groups),
         "NLL": lambda g, _: spread(g.final("nll"), 3),
         "calibration error": lambda g, _: spread(g.final("ece"), 4),
         "seeds": lambda g, _: number(len(g.counted), "{:.0f}"),
@@ -69,6 +68,7 @@ def results_section(groups: Sequence[Group]) -> ReportSection:
         "seeds. Never the best epoch, never the best peer. The balanced error is the mean of the classes' errors. "
         f"{PAIRED} Without a seed in common (0) the means are compared."
     )
+    note += SEVERAL_LABELS if any(g.several_labels for g in groups) else ""
     tested = {g.tested_on for g in groups}
     if "held-out images" in tested:
         note += " Errors are on the images a run held out"
@@ -90,8 +90,8 @@ def cost_section(groups: Sequence[Group]) -> ReportSection:
         return number(None if base is None else ratio(g.planned_macs, base.planned_macs), "{:.2f}")
 
     columns: dict[str, Column] = {
-        "error %": lambda g, _: spread(g.error()),
-        "balanced error %": lambda g, _: spread(g.final("balanced_error")),
+        error_heading(groups): lambda g, _: spread(g.error()),
+        **balanced_column(groups),
         "MACs per image and step": lambda g, _: _macs(g.evaluation.step_macs),
         "MACs in all": lambda g, _: _macs(g.total_macs),
         "× Baseline": times_base,
@@ -146,7 +146,8 @@ def calibration_section(groups: Sequence[Group]) -> ReportSection:
         bins, tested = g.evaluation.bins, g.evaluation.tested
         if bins:
             title = f"{g.label}, {g.setting}"
-            ece = sum(abs(confidence - accuracy) * n for confidence, accuracy, n in bins) / max(1, tested)
+            count = max(1, sum(n for _, _, n in bins))  # with several labels an image, of all its classes
+            ece = sum(abs(confidence - accuracy) * n for confidence, accuracy, n in bins) / count
             note = f"Expected calibration error {ece:.4f}; seed {g.evaluated.seed}, {g.deployed}, "
             note += f"{tested:,} {g.tested_on}."
             section.blocks.append(Figure(title, reliability_chart(title, bins, colour), note, note))
@@ -163,9 +164,10 @@ def mistakes_section(groups: Sequence[Group]) -> ReportSection:
             note = "" if g.tested_on == "test images" else "Of the images the run held out."
             section.blocks.append(Gallery(f"Most confident mistakes: {name}", pictures, note))
         if classes:
-            rows = [{**row, "taken_for": row["taken_for"] or NOTHING} for row in classes[:20]]
+            rows = [{**row, "taken_for": row.get("taken_for") or NOTHING} for row in classes[:20]]
             note = f"The 20 of {len(classes)} classes that are missed most." if len(classes) > 20 else ""
-            section.blocks.append(keyed_table(f"Classes: {name}", MISSED_COLUMNS, rows, note))
+            columns = [column for column in class_columns(rows) if column[1] != "false"]
+            section.blocks.append(keyed_table(f"Classes: {name}", columns, rows, note))
     return section
 
 
@@ -204,7 +206,8 @@ def deployment_section(groups: Sequence[Group]) -> ReportSection:
         for name, network in g.evaluation.networks.items()
     ]
     if rows:
-        columns = ["method", "network", "error %", "balanced error %", "parameters", "MACs", "latency, ms"]
+        columns = ["method", "network", error_heading(groups), "balanced error %"]
+        columns += ["parameters", "MACs", "latency, ms"]
         note = "Latency: median for one image, on the machine that evaluated the run."
         section.blocks.append(by_setting("Student and ensemble", columns, rows, note))
     if measured := [row for g in groups for row in _measured(g)]:

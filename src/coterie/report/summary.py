@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..metrics.seeds import Spread
+from ..metrics.seeds import Difference, Spread
 from ..runs.reader import fastest_seconds
 from .content import Tile
 from .groups import Group, best, compared, error_difference, reference
@@ -16,7 +16,8 @@ def summary_tiles(groups: Sequence[Group]) -> list[Tile]:
     ours, base = best(groups), reference(groups)
     if ours is None:
         return []
-    tiles = [Tile(f"{ours.error().mean:.2f} %", f"error with {ours.label}")]
+    error = "100 − mAP" if ours.several_labels else "error"
+    tiles = [Tile(f"{ours.error().mean:.2f} %", f"{error} with {ours.label}")]
     if base is not None and base is not ours:
         tiles.append(Tile(f"{base.error().mean:.2f} %", f"with {base.label}"))
         gap = error_difference(ours, base)
@@ -52,6 +53,8 @@ def _story(groups: Sequence[Group]) -> str:
     setting, base, ours = groups[0].setting, reference(groups), best(groups)
     if ours is None:
         return f"{setting}: no run has finished an epoch yet."
+    if ours.several_labels:
+        return _story_of_labels(setting, ours, base)
     error = f"{ours.error().text()} % of the {ours.tested_on}{_so_far(ours)}"
     if base is None or ours is base:
         return f"{setting}: trained with {ours.label}, the network errs on {error}."
@@ -63,14 +66,32 @@ def _story(groups: Sequence[Group]) -> str:
     if gap is None:
         return f"{both}{_so_far(base)}: too early to compare."
     change = f"{100 * abs(gap.mean) / theirs.mean:.0f} %" if theirs.mean else f"{abs(gap.mean):.2f} points"
-    if gap.half_width is None:
-        caveat = "without two seeds in common, how much of this is chance is unknown"
-    else:
-        caveat = f"{gap.mean:+.2f} ± {gap.half_width:.2f} points, 95 % interval over {gap.count} seeds"
-        caveat += "" if gap.clear else ": no clear difference"
+    caveat = _caveat(gap)
     rivals = sum(g is not base and g.finished for g in groups)
     chosen = f" It is the lowest of {rivals} recipes, which flatters it a little." if rivals > 1 else ""
     return f"{both}: {change} {'fewer' if gap.mean <= 0 else 'more'} errors ({caveat}).{chosen}"
+
+
+def _story_of_labels(setting: str, ours: Group, base: Group | None) -> str:
+    """Tell the mAP of images with several labels."""
+    text = f"{setting}: trained with {ours.label}, the network has a mAP of {ours.final('map').text()} % on the "
+    text += f"{ours.tested_on}{_so_far(ours)}"
+    if base is None or ours is base:
+        return f"{text}."
+    text += f", with {base.label} {base.final('map').text()} %{_so_far(base)}"
+    gap = error_difference(ours, base)
+    if gap is None:
+        return f"{text}: too early to compare."
+    change = f"{abs(gap.mean):.2f} points {'higher' if gap.mean <= 0 else 'lower'}"
+    return f"{text}: {change} (error {_caveat(gap)})."
+
+
+def _caveat(gap: Difference) -> str:
+    """Say how sure a difference of errors is."""
+    if gap.half_width is None:
+        return "without two seeds in common, how much of this is chance is unknown"
+    interval = f"{gap.mean:+.2f} ± {gap.half_width:.2f} points, 95 % interval over {gap.count} seeds"
+    return interval if gap.clear else f"{interval}: no clear difference"
 
 
 def _so_far(g: Group) -> str:
