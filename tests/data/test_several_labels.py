@@ -67,14 +67,16 @@ def test_images_without_a_label_need_the_task(pictures: Path) -> None:
     said = refused("train", "--data", file, "--out", pictures / "run")
     assert "1 image has no label" in said and "1.png" in said and "multi_label" in said
     assert loaded(file, "multi_label").labels["train"].tolist() == [[1, 1], [0, 0]]
-    assert "2 classes" in printed("data", "inspect", file, "--task", "multi_label", "--sheet", pictures / "s.png")[0]
+    assert (
+        "2 classes" in printed("data", "inspect", file, "--task", "multi_label", "--sheet", pictures / "s.png")[0]
+    )
 
 
 BAD_TABLES: list[tuple[list[list[str]], list[str], str]] = [
     ([["0.png", "a;b"], ["0.png", "c"]], [], "0.png stands in 2 rows of .*: give it one row, with ';'"),
     ([["0.png", "a;b"], ["1.png", "b"]], ["--task", "single_label"], "labels.csv has several labels an image"),
     ([["0.png", ""], ["1.png", ""]], ["--task", "multi_label"], "No training image has a label"),
-    ([["0.png", "a;b"], ["x.png", "b"]], [], "1 of the 2 images of .* the first is x.png"),
+    ([["0.png", "a;b"], ["x.png", "b"]], [], "1 of the 3 images of .* the first is x.png"),
     ([["0.png", "a;b"], ["1.png", "b"]], ["--task", "multilabel"], "task"),
 ]
 
@@ -99,7 +101,7 @@ def test_ten_thousand_classes_are_another_column(tmp_path: Path) -> None:
         (tmp_path / f"{i}.png").hardlink_to(tmp_path / "a.png")
     file = write_rows(tmp_path / "labels.csv", [[f"{i}.png", f"name {i}"] for i in range(300)], ["image", "label"])
     said = refused("train", "--data", file, "--out", tmp_path / "run")
-    assert "300 different labels for 300 training images: is `label` the right column?" in said
+    assert "300 different labels for 300 training images: is 'label' the right column?" in said
     write_rows(file, [[f"{i}.png", f"name {i // 3}"] for i in range(300)], ["image", "label"])
     assert len(loaded(file).classes) == 100
 
@@ -109,7 +111,10 @@ def test_an_image_counts_for_its_rarest_label() -> None:
     assert counted_class(labels).tolist() == [1, 0, 2, 2, 3, 1]  # 4, 3 and 2 images
     random = np.random.default_rng(0)
     labels = (random.random((200, 4)) < [0.05, 0.2, 0.5, 0.5]).astype(np.uint8)
-    for train, held in (Subset(val_fraction=0.2).choose(labels, "abcd", None), divide(labels, np.arange(200), "abcd")):
+    for train, held in (
+        Subset(val_fraction=0.2).choose(labels, "abcd", None),
+        divide(labels, np.arange(200), "abcd"),
+    ):
         assert sorted([*train, *held]) == list(range(200)) and abs(len(held) - 40) <= 3
         rare = labels[:, 0].sum()
         assert labels[held, 0].sum() == pytest.approx(rare / 5, abs=1) and labels[train, 0].sum() >= 1
@@ -136,7 +141,11 @@ def test_pairs_of_arrays() -> None:
     data = dataset.of((images, hot), (images, hot))
     with pytest.raises(InputError, match="numbers of classes; zeros and ones .* `task` multi_label"):
         data.load()
-    for labels, says in ((hot * 2, "zeros and ones"), (hot / 2, "zeros and ones"), (hot * 0, "No image of the train")):
+    for labels, says in (
+        (hot * 2, "zeros and ones"),
+        (hot / 2, "zeros and ones"),
+        (hot * 0, "No image of the train"),
+    ):
         data = dataset.of((images, labels), (images, labels))
         data.task = "multi_label"
         with pytest.raises(InputError, match=says):

@@ -24,7 +24,20 @@ from tests.helpers.engine import add_plain, ended, fork_ranks
 from tests.helpers.reference import sigmoid
 from tests.helpers.several_labels import COLOURS, write_pictures
 
-OPTIONS = ["--data.size", 16, "--data.workers", 0, "--model", "resnet8", "--epochs", 4, "--batch", 12, "--peers", 2]
+OPTIONS = [
+    "--data.size",
+    16,
+    "--data.workers",
+    0,
+    "--model",
+    "resnet8",
+    "--epochs",
+    4,
+    "--batch",
+    12,
+    "--peers",
+    2,
+]
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +90,14 @@ def test_predictions_are_the_labels_above_the_thresholds(run: Path, tmp_path: Pa
         assert {label["label"]: label["probability"] for label in row["labels"]} == pytest.approx(above, abs=1e-4)
         listed = [label["probability"] for label in row["labels"]]
         assert listed == sorted(listed, reverse=True)
-    assert [row["labels"] for row in json.loads(
-        printed("predict", run / "run" / "student.safetensors", *files[:2], "--json")[0]
-    )] == [
-        [{"label": label["label"], "probability": pytest.approx(label["probability"], abs=1e-4)} for label in row["labels"]]
+    assert [
+        row["labels"]
+        for row in json.loads(printed("predict", run / "run" / "student.safetensors", *files[:2], "--json")[0])
+    ] == [
+        [
+            {"label": label["label"], "probability": pytest.approx(label["probability"], abs=1e-4)}
+            for label in row["labels"]
+        ]
         for row in rows[:2]
     ]
     named = list(csv.DictReader(io.StringIO(printed("predict", file, *files, "--csv")[0])))
@@ -116,7 +133,9 @@ def test_calibration_keeps_the_decisions(run: Path, tmp_path: Path) -> None:
     names = [[[label["label"] for label in row["labels"]] for row in rows] for rows in answers]
     assert names[0] == names[1] and any(len(row) > 1 for row in names[0])
     card = (tmp_path / "b.safetensors.md").read_text()
-    assert "sigmoid" in card and "softmax" not in card and "mAP" in card and "the highest F1 on 16 held-out" in card
+    assert (
+        "sigmoid" in card and "softmax" not in card and "mAP" in card and "the highest F1 on 16 held-out" in card
+    )
 
 
 def test_the_ensemble_and_int8_are_exported_too(run: Path, tmp_path: Path) -> None:
@@ -129,7 +148,13 @@ def test_the_ensemble_and_int8_are_exported_too(run: Path, tmp_path: Path) -> No
 
 def test_evaluation_and_report_name_the_scores(run: Path, tmp_path: Path) -> None:
     out, _ = printed("evaluate", run / "run", "--calibrate")
-    for words in ("mAP %", "macro F1 %", "micro F1 %", "thresholds fitted on the held-out images", "average precision"):
+    for words in (
+        "mAP %",
+        "macro F1 %",
+        "micro F1 %",
+        "thresholds fitted on the held-out images",
+        "average precision",
+    ):
         assert words in out
     assert "top-5" not in out and "balanced" not in out
     result = coterie.load(run / "run").evaluate()
@@ -139,7 +164,7 @@ def test_evaluation_and_report_name_the_scores(run: Path, tmp_path: Path) -> Non
     page = (tmp_path / "r.html").read_text()
     assert "100 − mAP" in page and "has a mAP of" in page and "average precision %" in page
     assert "errs on" not in page and "top-5" not in page
-    assert "mAP %" in coterie.load(run / "run")._repr_html_()
+    assert "mAP %" in coterie.load(run / "run")._repr_html_() and ", mAP " in repr(coterie.load(run / "run"))
 
 
 def test_a_continued_run_is_the_same_run(run: Path) -> None:
@@ -152,22 +177,24 @@ def test_a_continued_run_is_the_same_run(run: Path) -> None:
     assert (out / "metrics.jsonl").read_text() == before
 
 
-def test_comparisons_tell_points_of_map(run: Path, tmp_path: Path) -> None:
-    options = {"size": 16, "workers": 0}
-    data = {"class_path": str(run / "set" / "labels.csv"), "init_args": options}
-    comparison = coterie.compare(
-        data=data, model="resnet8", epochs=1, batch=12, peers=2, methods=["Baseline", "DML"], seeds=1,
-        processes=1, out=tmp_path / "c",
-    )  # fmt: skip
+def random_set(images: int = 24) -> tuple[Tensor, Tensor]:
+    """Return pictures of noise with random labels of four classes."""
+    labels = (torch.rand(images, 4) < 0.5).int()
+    labels[0] = 1
+    return torch.randint(0, 256, (images, 3, 16, 16), dtype=torch.uint8), labels
+
+
+def test_comparisons_tell_points_of_map(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"data": (random_set(), random_set()), "task": "multi_label", "model": "resnet8"}
+    options |= {"epochs": 1, "batch": 8, "peers": 2, "methods": ["Baseline", "DML"], "out": tmp_path}
+    comparison = coterie.compare(**options, seeds=1)
     assert "100 − mAP" in comparison.table.columns and "mAP than Baseline" in comparison.verdict
+    assert "mAP" in coterie.compare(**options, seeds=2).verdict
 
 
 def test_pairs_of_tensors_train_for_the_task(tmp_path: Path) -> None:
-    images = torch.randint(0, 256, (24, 3, 16, 16), dtype=torch.uint8)
-    labels = (torch.rand(24, 4) < 0.5).int()
-    labels[0] = 1
     run = coterie.train(
-        data=((images, labels), (images, labels)), task="multi_label", model="resnet8", method="KDCL",
+        data=(random_set(), random_set()), task="multi_label", model="resnet8", method="KDCL",
         epochs=1, batch=8, peers=2, out=tmp_path / "run",
     )  # fmt: skip
     assert run.metrics[-1]["predictors"]["peer1"]["map"] == pytest.approx(100 - run.error)

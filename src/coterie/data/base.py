@@ -97,7 +97,7 @@ class Data(ABC):
     @property
     def several_labels(self) -> bool:
         """Whether an image of the loaded set may have any number of labels."""
-        return self.labels["train"].ndim == 2
+        return np.ndim(self.labels["train"]) == 2
 
     @abstractmethod
     def load(self) -> None:
@@ -118,8 +118,6 @@ class Data(ABC):
         """
         for split, labels in (("train", train), ("test", test)):
             if labels.ndim == 2:
-                if not labels.any():
-                    raise InputError(f"No image of the {split} set has a label.")
                 continue
             bad = labels[(labels < 0) | (labels >= len(self.classes))]
             if len(bad):
@@ -132,6 +130,9 @@ class Data(ABC):
         self.labels = {"train": train[chosen], "val": train[held], "test": test}
         if val is not None:
             self.positions["val"], self.labels["val"] = np.arange(len(val)), val
+        for split, labels in self.labels.items():
+            if labels.ndim == 2 and len(labels) and not labels.any():
+                raise InputError(f"No image of the {split} set has a label: its scores would mean nothing.")
 
     def views(self, images: Indices, count: int, seed: int, epoch: int) -> tuple[list[Tensor], Tensor]:
         """Return `count` independently augmented views of these training images, and their labels."""

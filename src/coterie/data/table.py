@@ -118,7 +118,7 @@ class table(PictureFiles):
         if len(names) > max(MANY_CLASSES, len(rows["train"]) / 2):
             raise InputError(
                 f"{self.file} has {len(names):,} different labels for {len(rows['train']):,} training images: is "
-                "`label` the right column?"
+                "'label' the right column?"
             )
         numeric = all(name.isdecimal() for name in names)
         self.classes = sorted(names, key=lambda name: (int(name) if numeric else 0, name))

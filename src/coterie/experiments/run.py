@@ -152,6 +152,8 @@ class Run:
     def __repr__(self) -> str:
         result = self._read()
         error = f", error {self.error:.2f} %" if result.records else ""
+        if result.records and "map" in result.last["predictors"][result.last["deployed"]]:
+            error = f", mAP {100 - self.error:.2f} %"
         epochs = f"{result.trained} of {result.epochs} epochs"
         return f"Run('{self._name}': {result.method}, {result.setting}, {epochs}{error})"
 

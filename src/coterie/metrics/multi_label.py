@@ -53,7 +53,7 @@ class MultiLabelScores:
         """
         z, y = self._joined()["logits"], self._joined()["targets"]
         p = z.double().sigmoid()
-        mean_precision = 100 * fmean(ap for ap in average_precisions(z, y) if ap is not None)
+        mean_precision = 100 * fmean([ap for ap in average_precisions(z, y) if ap is not None] or [0.0])
         right, chosen, labelled = self._decisions()
         occurs = labelled > 0
         bins = self._bins()
