@@ -189,7 +189,6 @@ def test_comparisons_tell_points_of_map(tmp_path: Path) -> None:
     options |= {"epochs": 1, "batch": 8, "peers": 2, "methods": ["Baseline", "DML"], "out": tmp_path}
     comparison = coterie.compare(**options, seeds=1)
     assert "100 − mAP" in comparison.table.columns and "mAP than Baseline" in comparison.verdict
-    assert "mAP" in coterie.compare(**options, seeds=2).verdict
 
 
 def test_pairs_of_tensors_train_for_the_task(tmp_path: Path) -> None:

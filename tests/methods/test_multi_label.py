@@ -114,8 +114,8 @@ def test_terms(name: str, options: dict[str, Any], kind: str, smoothing: float, 
     teacher = TinyNet().double()
     method = build(name, peers, teacher, **options)
     weights = WEIGHTS if weighted else np.ones(CLASSES)
-    given = WEIGHTS.tolist() if weighted else None
-    method.cross_entropy = CrossEntropy(smoothing, given, task="multi_label").double()
+    class_weights = WEIGHTS.tolist() if weighted else None
+    method.cross_entropy = CrossEntropy(smoothing, class_weights, task="multi_label").double()
     targets, y = targets_of(kind)
     views = [torch.zeros(BATCH, 3, 8, 8, dtype=torch.float64)] * method.views
     terms = method(views, targets, EPOCH)

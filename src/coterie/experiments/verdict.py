@@ -93,11 +93,11 @@ def verdict(reference: str, results: Sequence[MethodResult], images: str) -> str
 
 def _of_one_seed(reference: str, compared: Sequence[MethodResult], images: str) -> str:
     best = min(compared, key=lambda result: result.mean)
-    made = f"made {abs(best.mean):.2f} points {'fewer' if best.mean <= 0 else 'more'} errors"
+    outcome = f"made {abs(best.mean):.2f} points {'fewer' if best.mean <= 0 else 'more'} errors"
     if best.several_labels:
-        made = f"had {abs(best.mean):.2f} points {'more' if best.mean <= 0 else 'less'} mAP"
+        outcome = f"had {abs(best.mean):.2f} points {'more' if best.mean <= 0 else 'less'} mAP"
     return (
-        f"One seed says nothing about chance: with it {best.label} {made} than {reference} on the {images}. "
+        f"One seed says nothing about chance: with it {best.label} {outcome} than {reference} on the {images}. "
         "Ask for three seeds or more: the same command then trains only what is missing."
     )
 
