@@ -78,7 +78,7 @@ class _Teacher:
         self.source, self.model = source, model
         self.network: nn.Module | None = None
 
-    def load(self, student: PeerNet, task: TaskName) -> nn.Module:
+    def load(self, student: PeerNet, task: TaskName = "single_label") -> nn.Module:
         """Return the teacher of the student's task, on its device and in its precision."""
         reference = next(student.parameters())
         if self.network is None:
