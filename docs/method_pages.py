@@ -69,7 +69,8 @@ def pages() -> dict[str, str]:
     All are trained by the same loop on the same views; a method is one file in `src/coterie/methods`, and
     [one of your own](../own_method.md) is used in the same way. Symbols: z logits, f pooled features, y labels,
     m peers, T the temperature with softmax_T(z) = softmax(z/T), w(e) the ramp-up over epochs, KL summed over
-    classes and averaged over the batch, sg a stopped gradient.
+    classes and averaged over the batch, sg a stopped gradient. Where images have
+    [several labels](../recipes.md#several-labels-an-image), CE and KL are those of a yes or no for each class.
 
     The defaults are those for 300 epochs of CIFAR. On the command line `ramp_up` and `beta` follow the length of
     the training (`--ramp_up` and `--ema_horizon` are fractions of it) unless they are given. `--ema` keeps and

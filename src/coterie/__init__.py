@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from .methods.base import Method
     from .methods.baseline import Baseline
     from .methods.cl import CL
+    from .methods.cross_entropy import CrossEntropy
     from .methods.dml import DML
     from .methods.ffl import FFL
     from .methods.kd import KD
     from .methods.kdcl import KDCL
-    from .methods.losses import CrossEntropy
     from .methods.mcl import MCL
     from .methods.okddip import OKDDip
     from .methods.one import ONE
@@ -62,7 +62,7 @@ __all__ = [
 _MODULES = {
     "Comparison": "experiments.compare",
     "Cosine": "config.schedule",
-    "CrossEntropy": "methods.losses",
+    "CrossEntropy": "methods.cross_entropy",
     "CutMix": "data.mix",
     "Data": "data.base",
     "InputError": "errors",

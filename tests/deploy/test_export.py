@@ -158,7 +158,10 @@ def test_comparing_sees_not_a_number_and_shape() -> None:
     images = [torch.randn(4, 1, 2, 2)]
 
     def runs(change: object) -> SimpleNamespace:
-        return SimpleNamespace(run=lambda x: (change(network(x).detach()), None), runtime="test")  # type: ignore[operator]
+        metadata = SimpleNamespace(task="single_label")
+        return SimpleNamespace(
+            run=lambda x: (change(network(x).detach()), None), runtime="test", metadata=metadata
+        )  # type: ignore[operator]
 
     same = compare_outputs(network, runs(lambda z: z), images)  # type: ignore[arg-type]
     assert same["max_difference"] == 0 and same["label_agreement"] == 1 and same["images"] == 4

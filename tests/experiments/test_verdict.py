@@ -37,6 +37,17 @@ def test_a_clear_gain_is_told_with_its_interval_and_its_price() -> None:
     assert second == "It errs less with 3 of 3 seeds."
 
 
+def test_of_several_labels_an_image_it_tells_map() -> None:
+    better, worse = (
+        replace(result("PCL", sign * 2.0, sign * 2.2, sign * 1.8), several_labels=True) for sign in (-1, 1)
+    )
+    first, second = sentences(verdict("Baseline", [better], "test images"))
+    assert "2.00 ± 0.50 points more mAP over 3 seeds" in first and second == "Its mAP is higher with 3 of 3 seeds."
+    first, second = sentences(verdict("Baseline", [worse], "test images"))
+    assert "2.00 ± 0.50 points more mAP than PCL over 3 seeds" in first
+    assert second == "Its mAP is higher than PCL's with 3 of 3 seeds."
+
+
 def test_of_several_the_lowest_error_wins_and_the_others_are_named() -> None:
     results = [result("ONE", -1.0, -1.1, -0.9), result("KDCL", -2.0, -2.1, -1.9), result("DML", 1.0, 1.1, 0.9)]
     first, second = sentences(verdict("Baseline", results, "held-out images"))

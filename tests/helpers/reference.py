@@ -23,6 +23,24 @@ def kl(teacher: Array, student: Array, t: float) -> float:
     return t * t * float(np.mean(np.sum(p * np.log(p / q), axis=-1)))
 
 
+def sigmoid(z: Array, t: float = 1.0) -> Array:
+    p: Array = 1 / (1 + np.exp(-z / t))
+    return p
+
+
+def binary_losses(z: Array, y: Array, weights: Array) -> Array:
+    """Return the weighted cross-entropy of a yes or no for each class, image by image."""
+    losses: Array = (weights * (y * np.logaddexp(0, -z) + (1 - y) * np.logaddexp(0, z))).sum(-1)
+    return losses
+
+
+def binary_kl(teacher: Array, student: Array, t: float) -> float:
+    """Return T^2 KL of the Bernoulli distributions of each class, summed over classes, averaged over the batch."""
+    p, no = sigmoid(teacher, t), sigmoid(-teacher, t)  # 1 - p would lose its digits
+    each = p * np.log(p / sigmoid(student, t)) + no * np.log(no / sigmoid(-student, t))
+    return t * t * float(np.mean(each.sum(-1)))
+
+
 def ramp(epoch: float, alpha: float) -> float:
     return float(np.exp(-5 * (1 - epoch / alpha) ** 2)) if epoch < alpha else 1.0
 

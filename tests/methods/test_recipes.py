@@ -19,7 +19,8 @@ from coterie.cli.main import main
 from coterie.data.class_weights import read_class_weights
 from coterie.data.digits import digits
 from coterie.errors import InputError
-from coterie.methods.losses import CrossEntropy, cross_entropy, reduce, total
+from coterie.methods.cross_entropy import CrossEntropy
+from coterie.methods.losses import cross_entropy, reduce, total
 from coterie.peers.net import PeerNet
 from tests.helpers.common import TinyNet, printed, refused
 

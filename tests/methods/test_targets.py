@@ -14,12 +14,14 @@ from torch import Tensor
 import coterie
 from coterie.errors import InputError
 from coterie.methods import available
-from coterie.methods.losses import CrossEntropy, cross_entropy, reduce
-from coterie.peers.net import PeerNet, Peers
+from coterie.methods.cross_entropy import CrossEntropy
+from coterie.methods.losses import cross_entropy, reduce
+from coterie.peers.net import PeerNet
 from tests.helpers.common import TinyNet
-from tests.helpers.reference import Array, batch_norm, depthwise, kl, ramp, softmax
+from tests.helpers.outputs import BATCH, CLASSES, M, build, ensemble, outputs
+from tests.helpers.reference import Array, kl, ramp, softmax
 
-EPOCH, T, CLASSES, BATCH, M = 30.5, 3.0, 5, 7, 3
+EPOCH, T = 30.5, 3.0
 W = ramp(EPOCH, 80)
 WEIGHTS = np.array([0.5, 2.0, 1.0, 0.0, 3.0])
 SMOOTHING = 0.1
@@ -33,43 +35,6 @@ def np_ce(z: Array, y: Array, weights: Array, smoothing: float, hard: bool) -> f
         for c in range(CLASSES):
             total -= weights[c] * smoothed[i, c] * np.log(softmax(z[i])[c])
     return total / (sum(float(weights @ row) for row in y) if hard else len(z))
-
-
-def outputs(m: int) -> tuple[Peers, list[Tensor]]:
-    """Random outputs of m peers as leaves that receive gradients, and these leaves."""
-
-    def leaf(*shape: int) -> Tensor:
-        return (2 * torch.randn(*shape, dtype=torch.float64)).requires_grad_()
-
-    logits = [leaf(BATCH, CLASSES) for _ in range(m)]
-    features = [leaf(BATCH, 16) for _ in range(m)]
-    maps = [leaf(BATCH, 16, 2, 2) for _ in range(m)]
-    trunk = leaf(BATCH, 16, 2, 2)
-    return Peers(torch.stack(logits), tuple(features), tuple(maps), (trunk,)), logits
-
-
-def ensemble(name: str, method: Any, peers: Peers) -> Array:
-    """z^t of PCL, z_e of ONE, z_f of FFL."""
-
-    def array(tensor: Tensor) -> Array:
-        values: Array = tensor.detach().numpy()
-        return values
-
-    if name == "PCL":
-        features = np.concatenate([array(f) for f in peers.features], axis=1)
-        return features @ array(method.classifier.weight).T + array(method.classifier.bias)
-    if name == "ONE":
-        linear, norm = method.gate[0], method.gate[1]
-        scores = array(peers.trunk[0]).mean((2, 3)) @ array(linear.weight).T + array(linear.bias)
-        gate = softmax(np.maximum(batch_norm(scores, array(norm.weight), array(norm.bias)), 0))
-        return np.einsum("bm,mbc->bc", gate, array(peers.logits))
-    spatial, norm1, _, point, norm2, _ = method.fuse
-    x = depthwise(np.concatenate([array(f) for f in peers.maps], axis=1), array(spatial.weight))
-    x = np.maximum(batch_norm(x, array(norm1.weight), array(norm1.bias)), 0)
-    x = np.einsum("bchw,dc->bdhw", x, array(point.weight)[:, :, 0, 0])
-    x = np.maximum(batch_norm(x, array(norm2.weight), array(norm2.bias)), 0)
-    fused: Array = x.mean((2, 3)) @ array(method.classifier.weight).T + array(method.classifier.bias)
-    return fused
 
 
 def loss_of(
@@ -112,18 +77,6 @@ def targets_of(kind: str) -> tuple[Tensor, Array]:
         return labels, np.eye(CLASSES)[labels.numpy()]
     soft = torch.softmax(2 * torch.randn(BATCH, CLASSES, dtype=torch.float64), 1)
     return soft, soft.numpy()
-
-
-def build(name: str, peers: Peers, teacher: TinyNet) -> Any:
-    cls = getattr(coterie, name)
-    one = cls.trains == "one network"
-    net = PeerNet(TinyNet, 1 if one else M, "stage3" if cls.trains == "branches" else None)
-    options: dict[str, Any] = {"KD": {"teacher": teacher}, "PCL": {"peer_teacher": "mutual"}}.get(name, {})
-    method = cls(net, **options).double()
-    for parameter in method.parameters():
-        parameter.data = torch.randn_like(parameter)
-    method.net.forward = lambda *args, **kwargs: peers
-    return method
 
 
 recipes = pytest.mark.parametrize("kind", ["hard", "soft"])

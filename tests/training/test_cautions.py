@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from coterie.metrics.chance import guessing_error, is_at_chance
+from coterie.metrics.chance import guessing_error, is_at_chance, random_order_error
+from coterie.training.cautions import warn_of_chance
 from tests.helpers.common import printed
 
 DIGITS = ["train", "--model", "resnet8", "--data", "digits"]
@@ -85,3 +87,13 @@ def test_what_counts_as_chance(error: float, counts: list[int], at_chance: bool)
     labels = np.repeat(np.arange(len(counts)), counts)
     assert guessing_error(labels) == pytest.approx(100 * (1 - max(counts) / sum(counts)))
     assert is_at_chance(error, labels) is at_chance
+
+
+def test_chance_of_several_labels(capsys: pytest.CaptureFixture[str]) -> None:
+    labels = (np.random.default_rng(0).random((100, 3)) < 0.3).astype(np.uint8)
+    data = SimpleNamespace(labels={"val": labels}, eval_split="val", classes=["a", "b", "c"])
+    chance, _ = random_order_error(labels)
+    for error, warned in ((chance, True), (chance - 40, False)):
+        warn_of_chance(data, {"deployed": "peer1", "predictors": {"peer1": {"error": error, "map": 100 - error}}})
+        said = capsys.readouterr().err
+        assert ("which is chance level: a random order of them has" in said) == warned

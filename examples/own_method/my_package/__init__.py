@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from coterie import Method, PeerNet
-from coterie.methods.losses import distil, ramp_up, reduce, total
+from coterie.methods.losses import ramp_up, total
 from coterie.peers.net import Peers
 
 
@@ -37,7 +37,7 @@ class MyMethod(Method):
         return total(
             ce_peers=self.cross_entropy(z, targets),
             ce_ensemble=self.cross_entropy(self.ensemble(peers), targets),
-            distil_neighbour=w * reduce(distil(z.roll(1, dims=0).detach(), z, self.temperature)),
+            distil_neighbour=w * self.task.distil_loss(z.roll(1, dims=0).detach(), z, self.temperature),
         )
 
     def ensemble(self, peers: Peers) -> Tensor:

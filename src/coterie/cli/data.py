@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import InputError, unknown
 from .calling import call, print_json, summary
@@ -72,19 +72,28 @@ def _inspect(cls: Any, preset: dict[str, Any], arguments: list[str]) -> None:
 
     from ..config.parsing import parse
     from ..data.inspection import contact_sheet, inspect_data
+    from ..data.targets import TaskName
     from ..report.command_tables import print_data
 
-    def inspect(views: int = 3, images: int = 8, sheet: str = "contact-sheet.png", json: bool = False) -> None:
+    def inspect(
+        views: int = 3,
+        images: int = 8,
+        sheet: str = "contact-sheet.png",
+        task: Literal["auto"] | TaskName = "auto",
+        json: bool = False,
+    ) -> None:
         """Show counts per class, sizes, bad files, duplicates between splits, and a sheet of views.
 
         Args:
             views: how many views of each image the sheet shows.
             images: how many images it shows.
             sheet: the PNG file to write.
+            task: that of the training; images of multi_label may have no label.
             json: print JSON.
         """
         if min(views, images) < 1:
             raise InputError("--views and --images must be at least 1.")
+        data_set.task = task
         data_set.load()
         try:  # before every image is read
             Path(sheet).parent.mkdir(parents=True, exist_ok=True)

@@ -51,7 +51,7 @@ def _print_skipped(problem: str) -> None:
 
 
 def _print_row(prediction: Prediction, first: bool) -> None:
-    labels = "  ".join(f"{label} {100 * p:.1f} %" for label, p in prediction.top)
+    labels = "  ".join(f"{label} {100 * p:.1f} %" for label, p in prediction.top) or "no label"
     apart = "" if prediction.disagreement is None else f"  (peers apart {prediction.disagreement:.3f})"
     print(f"{printable(prediction.image)}  {labels}{apart}")
 
@@ -62,14 +62,18 @@ def _print_json(prediction: Prediction, first: bool) -> None:
 
 
 def _print_csv(prediction: Prediction, first: bool) -> None:
+    """Print two columns for each label; where images have several, all labels in one and all probabilities."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     ensemble = prediction.disagreement is not None
     if first:
         ranks = range(1, len(prediction.top) + 1)
         columns = [column for k in ranks for column in (f"label{k}", f"probability{k}")]
+        columns = ["labels", "probabilities"] if prediction.several else columns
         writer.writerow(["image", *columns, *(["disagreement"] if ensemble else [])])
     name = prediction.image.encode(errors="surrogateescape").decode(errors="replace")  # what is not UTF-8
     cells = [cell for label, p in prediction.top for cell in (label, f"{p:.6f}")]
+    if prediction.several:
+        cells = [";".join(cells[::2]), ";".join(cells[1::2])]
     writer.writerow([name, *cells, *([f"{prediction.disagreement:.6f}"] if ensemble else [])])
 
 
@@ -86,10 +90,14 @@ def describe_export(result: ExportResult) -> str:
         lines.append(f"weights {m.provenance['selected']}")
     if m.quantized is not None:
         q = m.quantized
+        error = "100 - mAP" if m.task == "multi_label" else "error"
         lines.append(
-            f"int8: error {q['error_int8']:.2f} % ({q['error_float32']:.2f} % before) "
+            f"int8: {error} {q['error_int8']:.2f} % ({q['error_float32']:.2f} % before) "
             f"on {q['test_images']:,} test images"
         )
+    if m.task == "multi_label":
+        fitted = f"fitted on {m.thresholds_from}" if m.thresholds else "0.5 for every class, as none were held out"
+        lines.append(f"labels are the classes above their thresholds: {fitted}")
     if "calibrated" in m.scores:
         c = m.scores["calibrated"]
         lines.append(

@@ -64,7 +64,7 @@ def push(source: str, repo: str, private: bool = False, json: bool = False) -> N
 def predict(
     file: str,
     images: list[str],
-    top: int = 5,
+    top: int | None = None,
     batch: int = 64,
     model: str | None = None,
     trust: bool = False,
@@ -76,7 +76,7 @@ def predict(
     Args:
         file: what `coterie export` wrote, in any format, or a run's student.safetensors.
         images: pictures, folders of them, or - for names from the standard input, one per line.
-        top: how many labels.
+        top: how many labels, by default 5; with several labels an image, all above their thresholds are given.
         batch: pictures that go through the network together.
         model: the network of a safetensors file, where it is your own code.
         trust: open a .pt2 file, which can run code of whoever wrote it; other formats need no trust.

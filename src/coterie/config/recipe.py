@@ -15,16 +15,16 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from .. import methods
 from ..data import data_sets
-from ..data.class_weights import read_class_weights
 from ..data.mix import Mix
 from ..data.sampler import EpochSampler
+from ..data.targets import TaskName
 from ..data.wrapped import AnyData
 from ..errors import InputError
 from ..methods import Method
-from ..methods.losses import CrossEntropy
 from ..methods.pcl import PCL
-from ..methods.trial import peers_stay_identical, uses_cross_entropy
+from ..methods.trial import peers_stay_identical
 from ..peers.net import PeerNet
+from .loss import check_mixing, set_loss
 from .peers import build_peers
 from .schedule import Schedule, Steps
 from .selection import check_held_out, check_patience
@@ -50,6 +50,7 @@ class Recipe:
         method: how the peers train each other; see `coterie methods`.
         model: the network; see `coterie models`.
         data: the data set.
+        task: one label an image or any number of them; 'auto' is what the data has.
         peers: how many peers; methods that train a single network have one. For whole networks also the names
             of their models, 'resnet32,resnet20', in place of `model`; the first one is deployed.
         cut: the module where the branches begin, or 'none' for whole networks; by default the network's own.
@@ -97,6 +98,7 @@ class Recipe:
     method: Callable[[PeerNet], Method] = PCL
     model: str = "resnet32"
     data: AnyData = field(default_factory=DATA_SETS[DEFAULT_DATA])
+    task: TaskName | Literal["auto"] = "auto"
     peers: int | str = 3
     cut: str | None = None
     epochs: int = 300
@@ -167,10 +169,18 @@ class Recipe:
         check_patience(self.select, self.patience)
         self.checkpoint_seconds = read_duration("checkpoint_every", self.checkpoint_every)
         self.data.resolve_seed(self.seed)
+        self.data.task = self.task
 
     @property
     def steps_per_epoch(self) -> int:
         return len(EpochSampler(self.data.train_size, self.batch))
+
+    @property
+    def several_labels(self) -> bool:
+        """Whether the task is multi_label; the data must be loaded."""
+        if self.data.several_labels and self.task == "single_label":
+            raise InputError(f"{self.data.title} has several labels an image: leave out `task` single_label.")
+        return self.data.several_labels or self.task == "multi_label"
 
     def build(self, fresh: bool = True) -> Method:
         """Load the data and build the method with its peers; set `resolved`.
@@ -179,7 +189,8 @@ class Recipe:
         """
         if not hasattr(self.data, "labels"):  # it may be loaded already
             self.data.load()
-        if len(self.data.classes) < 2:
+        several = self.several_labels
+        if len(self.data.classes) < 2 and not several:
             raise InputError(
                 f"{self.data.title} has one class alone, '{self.data.classes[0]}': it needs two to tell apart."
             )
@@ -201,9 +212,9 @@ class Recipe:
         scheduled = {name: value for name, value in scheduled.items() if name in options and options[name] is None}
         method = self.method(net, **scheduled)
         self.resolved = {f"method.{name}": value for name, value in scheduled.items()}
-        self._check_mixing(method)
-        if fresh and (self.label_smoothing or self.class_weights is not None):
-            self._set_cross_entropy(method)
+        check_mixing(self, method)
+        if several or (fresh and (self.label_smoothing or self.class_weights is not None)):
+            set_loss(self, method, fresh)
         if fresh and peers_stay_identical(method, self.data):
             raise InputError(
                 f"Peers that start from the same weights and see the same views would stay equal: "
@@ -213,27 +224,6 @@ class Recipe:
             own_beta = options.get("beta")
             method.keep_mean(beta if own_beta is None else own_beta)
         return method
-
-    def _set_cross_entropy(self, method: Method) -> None:
-        weights = read_class_weights(self.class_weights, self.data)
-        if weights is not None:
-            self.resolved["class_weights"] = weights
-        method.cross_entropy = CrossEntropy(self.label_smoothing, weights)
-        if not uses_cross_entropy(method, self.data):
-            raise InputError(
-                f"{self.method_class.__name__} does not call `self.cross_entropy`, so that `label_smoothing` and "
-                "`class_weights` would have no effect: leave them out."
-            )
-
-    def _check_mixing(self, method: Method) -> None:
-        if self.mix is None:
-            return
-        if not method.soft_targets:
-            name = self.method_class.__name__
-            raise InputError(f"{name} compares classes and cannot train on mixed images: leave out `mix`.")
-        if min(self.batch, self.data.train_size) < 2:
-            name = type(self.mix).__name__
-            raise InputError(f"`mix` {name} needs at least two images in a batch: raise `batch`.")
 
     def build_optimizer(self, method: Method) -> Optimizer:
         """Build the optimiser of all trained parameters."""

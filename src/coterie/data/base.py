@@ -17,7 +17,11 @@ from .augment import Augment, Augmentation
 from .batch import BatchRequest, LoadedBatch, SplitName, normalise, to_device
 from .fingerprint import digest, sampled
 from .sampler import Indices
-from .subset import Subset
+from .subset import Labels, Subset
+from .targets import TaskName
+
+NO_LABEL = "no label"
+"""What to call the label of an image that has none."""
 
 
 class Data(ABC):
@@ -40,8 +44,8 @@ class Data(ABC):
 
     classes: list[str]
     shape: tuple[int, int, int]
-    labels: dict[SplitName, Indices]
-    """The label of every image of a split."""
+    labels: dict[SplitName, Labels]
+    """The label of every image of a split; or zeros and ones (images, classes) where images have several."""
     positions: dict[SplitName, Indices]
     """Where every image of a split stands among the stored images; those of `val` may be training images."""
     mean: Sequence[float] = ()
@@ -55,6 +59,8 @@ class Data(ABC):
     """Of test images that are loaded at once."""
     # Also for a subclass that never calls our `__init__`.
     subset = Subset()
+    task: TaskName | Literal["auto"] = "auto"
+    """What the labels are for, if it is known before they are read."""
     subset_seed: int | None = None
     """The number that `limit_seed` stands for; None without `limit_seed`, or while the run's seed is not known."""
 
@@ -89,6 +95,11 @@ class Data(ABC):
             )
         self.subset_seed = seed
 
+    @property
+    def several_labels(self) -> bool:
+        """Whether an image of the loaded set may have any number of labels."""
+        return np.ndim(self.labels["train"]) == 2
+
     @abstractmethod
     def load(self) -> None:
         """Read the files; bad ones raise an InputError that names them."""
@@ -101,12 +112,14 @@ class Data(ABC):
         """Return one batch after another; a set that is slow to read reads ahead."""
         return map(self.load_batch, requests)
 
-    def set_splits(self, train: Indices, test: Indices, val: Indices | None = None) -> None:
+    def set_splits(self, train: Labels, test: Labels, val: Labels | None = None) -> None:
         """Set labels and positions of all splits from the labels of the stored images.
 
         Without labels of a validation split of its own, images are held out of the training images.
         """
         for split, labels in (("train", train), ("test", test)):
+            if labels.ndim == 2:
+                continue
             bad = labels[(labels < 0) | (labels >= len(self.classes))]
             if len(bad):
                 raise InputError(
@@ -118,6 +131,9 @@ class Data(ABC):
         self.labels = {"train": train[chosen], "val": train[held], "test": test}
         if val is not None:
             self.positions["val"], self.labels["val"] = np.arange(len(val)), val
+        for split, labels in self.labels.items():
+            if labels.ndim == 2 and len(labels) and not labels.any():
+                raise InputError(f"No image of the {split} set has a label: its scores would mean nothing.")
 
     def views(self, images: Indices, count: int, seed: int, epoch: int) -> tuple[list[Tensor], Tensor]:
         """Return `count` independently augmented views of these training images, and their labels."""
@@ -155,7 +171,8 @@ class Data(ABC):
             pixels = batch.crops.to(device).cut(pixels[0])
         if pixels.dtype == torch.uint8:
             pixels = normalise(pixels, self.mean, self.std)
-        return list(pixels), to_device(batch.labels, device)
+        labels = to_device(batch.labels, device)
+        return list(pixels), labels.float() if labels.dim() == 2 else labels
 
     @property
     def title(self) -> str:
@@ -165,6 +182,11 @@ class Data(ABC):
     def name(self, split: SplitName, image: int) -> str:
         """Return what to call an image in messages."""
         return f"{split} {image}"
+
+    def label_text(self, target: Tensor) -> str:
+        """Return the names of an image's classes, by its class number or its zeros and ones."""
+        numbers = [int(target)] if target.dim() == 0 else target.nonzero()[:, 0].tolist()
+        return ", ".join(self.classes[c] for c in numbers) or NO_LABEL
 
     def original(self, image: int, split: SplitName = "train") -> Image.Image:
         """Return an image as it is stored, for people to look at."""

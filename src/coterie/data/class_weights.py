@@ -6,16 +6,16 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from ..errors import InputError
 from .base import Data
+from .targets import class_counts
 
 
 def read_class_weights(source: Sequence[float] | str | None, data: Data) -> list[float] | None:
     """Return the weight of each class of a loaded data set, or None.
 
-    'balanced' gives n / (C n_c), of n training images, C classes and n_c images of class c. Any other text is
+    'balanced' gives n / (C n_c), of n training images, C classes and n_c images of class c; with several labels an
+    image, n is the number of all labels. Any other text is
     numbers in the order of the classes, separated by commas, spaces or lines, or names a file of them.
     """
     if source is None:
@@ -29,7 +29,7 @@ def read_class_weights(source: Sequence[float] | str | None, data: Data) -> list
 
 
 def _balanced_weights(data: Data) -> list[float]:
-    counts = np.bincount(data.labels["train"], minlength=len(data.classes))
+    counts = class_counts(data.labels["train"], len(data.classes))
     if not counts.all():
         empty = data.classes[int(counts.argmin())]
         raise InputError(

@@ -18,6 +18,7 @@ from .base import Data
 from .batch import SplitName
 from .images import Unreadable, to_image
 from .mix import Mix
+from .targets import class_counts
 
 CELL, GAP, LABEL = 96, 4, 16
 """Pixels of an image on the contact sheet, between two, and of the text above."""
@@ -41,7 +42,7 @@ def inspect_data(data: Data) -> dict[str, Any]:
             content = f"{original.mode}{original.size}".encode() + original.tobytes()
             copies[hashlib.sha1(content, usedforsecurity=False).hexdigest()][split].append(name)
     counts = {
-        split: dict(zip(data.classes, np.bincount(labels, minlength=len(data.classes)).tolist(), strict=True))
+        split: dict(zip(data.classes, class_counts(labels, len(data.classes)).tolist(), strict=True))
         for split, labels in splits.items()
     }
     return {
@@ -82,9 +83,7 @@ def contact_sheet(
         except (Unreadable, InputError):  # it cannot be read: training will say so
             continue
         batches.append(batch)
-        rows.append(
-            (data.classes[int(batch[1][0])], [original, *(to_picture(view[0], data) for view in batch[0])])
-        )
+        rows.append((data.label_text(batch[1][0]), [original, *(to_picture(view[0], data) for view in batch[0])]))
     if mix is not None and len(rows) > 1:
         mixed_views, targets = _mix_batches(batches, len(data.classes), mix, seed)
         for i, (label, pictures) in enumerate(rows):
@@ -112,7 +111,8 @@ def _mix_batches(
     mix = copy.copy(mix)
     mix.probability = mix.until = 1.0
     views = [torch.cat(views) for views in zip(*(views for views, _ in batches), strict=True)]
-    return mix(views, torch.cat([labels for _, labels in batches]), classes, seed=(seed,))
+    targets = torch.cat([labels for _, labels in batches])
+    return mix(views, targets, classes, seed=(seed,), several=targets.dim() == 2)
 
 
 def to_picture(view: Tensor, data: Data) -> Image.Image:

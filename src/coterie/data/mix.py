@@ -44,6 +44,7 @@ class Mix(ABC):
         num_classes: int | None = None,
         progress: float = 0.0,
         seed: Sequence[int] | None = None,
+        several: bool = False,
     ) -> tuple[list[Tensor], Tensor]:
         """Mix the views (B, C, H, W) of a batch and its targets, or return both as they are.
 
@@ -53,13 +54,14 @@ class Mix(ABC):
             num_classes: C. If None, the largest class number of the batch tells, which waits for a GPU.
             progress: the fraction of the training that is done, for `until`.
             seed: numbers that determine the draws. If None, they come from torch's generator.
+            several: images may have several labels, so that the probabilities of one need not sum to 1.
         """
         views = [views] if isinstance(views, Tensor) else list(views)
         if len({view.shape for view in views}) != 1:
             raise InputError(f"{type(self).__name__} mixes all views alike: they must have one shape.")
         if len(views[0]) < 2:
             raise InputError(f"{type(self).__name__} needs at least two images in a batch, to mix them.")
-        targets = checked_targets(targets, len(views[0]), num_classes, targets.is_cpu)
+        targets = checked_targets(targets, len(views[0]), num_classes, targets.is_cpu, several)
         random = np.random.default_rng((int(torch.randint(2**62, ())),) if seed is None else (*seed, STREAM))
         # Drawn in any case and in this order: parts of a batch that are computed one by one agree.
         mixes = random.random() < self.probability and progress < self.until - 1e-9

@@ -20,6 +20,7 @@ from .fingerprint import digest
 from .images import Unreadable, centre, decode_image, pixels, resized, unreadable_reason
 from .sampler import Indices
 from .streaming import Streamed
+from .subset import Labels, counted_class
 
 TEST_PART = 5
 """One in this many images of each class is a test image where a set comes without any."""
@@ -52,7 +53,7 @@ class Pictures(Streamed):
     @abstractmethod
     def original(self, image: int, split: SplitName = "train") -> Image.Image: ...
 
-    def assign_splits(self, labels: Indices, splits: Mapping[SplitName, Indices], source: Path) -> None:
+    def assign_splits(self, labels: Labels, splits: Mapping[SplitName, Indices], source: Path) -> None:
         """Set the splits from the labels of all stored images and from the images of each split that there is.
 
         With both `val` and `test`, training reports on `val`; with one of them, that is the test set; with
@@ -143,15 +144,16 @@ class PictureFiles(Pictures):
         return {**super().fingerprint(), "files": files}
 
 
-def divide(labels: Indices, images: Indices, classes: Sequence[str]) -> tuple[Indices, Indices]:
+def divide(labels: Labels, images: Indices, classes: Sequence[str]) -> tuple[Indices, Indices]:
     """Return the images to train with and a fifth of each class, at least one image, to test with.
 
-    It depends on the labels alone. The only image of a class is trained on.
+    It depends on the labels alone. The only image of a class is trained on. Of several labels, the rarest counts.
     """
     train, test = [], []
-    for c in range(len(classes)):
-        drawn = np.random.default_rng((TEST_STREAM, c)).permutation(images[labels[images] == c])
-        count = min(max(1, round(len(drawn) / TEST_PART)), len(drawn) - 1)
+    drawn_as = counted_class(labels[images])
+    for c in range(len(classes) + 1):  # the last: images without a label
+        drawn = np.random.default_rng((TEST_STREAM, c)).permutation(images[drawn_as == c])
+        count = max(0, min(max(1, round(len(drawn) / TEST_PART)), len(drawn) - 1))
         test.append(drawn[:count])
         train.append(drawn[count:])
     return np.sort(np.concatenate(train)), np.sort(np.concatenate(test))

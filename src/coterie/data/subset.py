@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import InputError
 from .sampler import Indices
 
+Labels = NDArray[Any]
+"""Class numbers (images,), or zeros and ones (images, classes) where an image may have several labels."""
 LIMIT_STREAM, HELD_OUT_STREAM = 20261119, 20210202
 """Tell the draws of `limit_seed` and of `val_fraction` from others of the same seed."""
 
@@ -41,7 +44,7 @@ class Subset:
         if self.val_limit is not None and self.val_fraction:
             raise InputError("`val_limit` and `val_fraction` both hold images out: leave one away.")
 
-    def choose(self, labels: Indices, classes: Sequence[str], seed: int | None) -> tuple[Indices, Indices]:
+    def choose(self, labels: Labels, classes: Sequence[str], seed: int | None) -> tuple[Indices, Indices]:
         """Return the images to train with and those to hold out.
 
         The choice depends on the labels and on `seed`, the number that `limit_seed` stands for, alone: every
@@ -52,8 +55,10 @@ class Subset:
                 "`limit_seed` is the word seed, which stands for the seed of a run: without a run give a number."
             )
         trained, held = [], []
-        for c, name in enumerate(classes):
-            images = np.flatnonzero(labels == c)
+        drawn_as = counted_class(labels)
+        names = [*classes, "(none)"] if (drawn_as == len(classes)).any() else classes
+        for c, name in enumerate(names):
+            images = np.flatnonzero(drawn_as == c)
             if seed is not None:
                 images = np.random.default_rng((seed, LIMIT_STREAM, c)).permutation(images)
             limited = np.sort(images[: self.limit])
@@ -74,3 +79,16 @@ class Subset:
         if not len(train):
             raise InputError("There are no images to train with.")
         return train, val
+
+
+def counted_class(labels: Labels) -> Indices:
+    """Return the class that each image counts for where some images of each class are chosen.
+
+    Of several labels it is the rarest one, so that no class is left out by chance; an image without any counts for
+    one class more.
+    """
+    if labels.ndim == 1:
+        return labels
+    counts = labels.sum(0, dtype=np.int64)
+    rarity = np.where(labels, counts, len(labels) + 1)
+    return np.where(labels.any(1), rarity.argmin(1), labels.shape[1])

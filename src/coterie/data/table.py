@@ -10,22 +10,27 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, reason
+from ..errors import InputError, note, reason
 from .batch import SplitName
 from .pictures import PictureFiles, encode_names, unreadable_reasons
-from .sampler import Indices
+from .subset import Labels
 
 __all__ = ["table"]
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
-SEVERAL_LABELS = "several labels an image are not supported yet"
+SEPARATOR = ";"
+"""Between the labels of an image that has several."""
+MANY_CLASSES = 100
+"""So many classes are taken for what they seem; more of them need two training images each, on average."""
 
 Columns = dict[str, list[str]]
 
 
 class table(PictureFiles):
     """Images named in a table with the columns `image`, `label` and perhaps `split` (train, val, test).
+
+    Several labels of an image are separated by `;`: then the task is multi_label.
 
     With both `val` and `test`, training reports on `val` and `coterie evaluate` on `test`; with one of them, that
     is the test set; without, a fifth of each class is held out for test. Views are those of `folder`.
@@ -52,7 +57,7 @@ class table(PictureFiles):
 
     def load(self) -> None:
         columns = read_columns(self.file)
-        images, labels = columns["image"], columns["label"]
+        images, labels = columns["image"], [_names(cell) for cell in columns["label"]]
         self._check_rows(images, labels)
         words = columns.get("split", ["train"] * len(images))
         rows: dict[SplitName, list[int]] = {}
@@ -80,41 +85,68 @@ class table(PictureFiles):
         splits = {split: np.array(of_split, np.int64) for split, of_split in readable.items() if of_split}
         self.assign_splits(numbers, splits, self.file)
 
-    def _check_rows(self, images: Sequence[str], labels: Sequence[str]) -> None:
-        """Refuse a table whose rows are not one image and one label each."""
+    def _check_rows(self, images: Sequence[str], labels: Sequence[list[str]]) -> None:
+        """Refuse a table whose rows are not one image and its labels each."""
         if not images:
             raise InputError(f"{self.file} has no rows.")
         if "" in images:
             raise InputError(f"Row {images.index('') + 1} of {self.file} names no image.")
         unlabelled = [image for image, label in zip(images, labels, strict=True) if not label]
-        if unlabelled:
+        if unlabelled and self.task != "multi_label":
             count = f"{len(unlabelled):,} image" + ("s have" if len(unlabelled) > 1 else " has")
-            raise InputError(f"{count} no label in {self.file}, the first is {unlabelled[0]}.")
-        several = next((row for row, label in enumerate(labels) if ";" in label), None)
-        if several is not None:
             raise InputError(
-                f"{images[several]} has the labels '{labels[several]}' in {self.file}: {SEVERAL_LABELS}."
+                f"{count} no label in {self.file}, the first is {unlabelled[0]}: label each, or say by `task` "
+                "multi_label that an image may have none."
             )
         image, times = Counter(images).most_common(1)[0]
         if times > 1:
-            raise InputError(f"{image} stands in {times} rows of {self.file}: {SEVERAL_LABELS}.")
+            raise InputError(
+                f"{image} stands in {times} rows of {self.file}: give it one row, with '{SEPARATOR}' between its "
+                "labels if it has several."
+            )
 
-    def _number_labels(self, labels: Sequence[str], rows: dict[SplitName, list[int]]) -> Indices:
-        """Name the classes, those of the training images, and return each image's number of a class."""
-        names = {labels[row] for row in rows["train"]}
-        if not names:
+    def _number_labels(self, labels: Sequence[list[str]], rows: dict[SplitName, list[int]]) -> Labels:
+        """Name the classes, those of the training images, and return the class numbers of each image.
+
+        Where images have several labels, or none, they are zeros and ones for each class.
+        """
+        if not rows["train"]:
             raise InputError(f"{self.file} names no training image that can be read.")
+        names = {name for row in rows["train"] for name in labels[row]}
+        if not names:
+            raise InputError(f"No training image has a label in {self.file}.")
+        if len(names) > max(MANY_CLASSES, len(rows["train"]) / 2):
+            raise InputError(
+                f"{self.file} has {len(names):,} different labels for {len(rows['train']):,} training images: is "
+                "'label' the right column?"
+            )
         numeric = all(name.isdecimal() for name in names)
         self.classes = sorted(names, key=lambda name: (int(name) if numeric else 0, name))
         for split, of_split in rows.items():
-            unexpected = next((labels[row] for row in of_split if labels[row] not in names), None)
+            unexpected = next((name for row in of_split for name in labels[row] if name not in names), None)
             if unexpected is not None:
                 raise InputError(
                     f"{self.file} has a class '{unexpected}' in the split {split} that the training images do not "
                     "have."
                 )
         numbers = {name: number for number, name in enumerate(self.classes)}
-        return np.array([numbers.get(label, -1) for label in labels], np.int64)
+        several = sum(len(own) > 1 for own in labels)
+        if not several and all(labels):
+            return np.array([numbers.get(name, -1) for (name,) in labels], np.int64)
+        if several and self.task == "auto":
+            note(
+                f"{self.file} has several labels for {several:,} of its {len(labels):,} images: the task is "
+                "multi_label, a yes or no for each class."
+            )
+        hot = np.zeros((len(labels), len(numbers)), np.uint8)
+        for row, own in enumerate(labels):
+            hot[row, [numbers[name] for name in own if name in numbers]] = 1
+        return hot
+
+
+def _names(cell: str) -> list[str]:
+    """Return the labels of a cell, each once, in their order."""
+    return list(dict.fromkeys(name for part in cell.split(SEPARATOR) if (name := part.strip())))
 
 
 def read_columns(file: Path) -> Columns:
@@ -169,4 +201,4 @@ def _cell(value: Any) -> str:
     """Return a value of a Parquet file as a CSV file would have it."""
     if value is None:
         return ""
-    return ";".join(map(str, value)) if isinstance(value, list) else str(value).strip()
+    return SEPARATOR.join(map(str, value)) if isinstance(value, list) else str(value).strip()

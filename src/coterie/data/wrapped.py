@@ -19,8 +19,8 @@ from ..errors import InputError, warn
 from .base import Data
 from .batch import SplitName
 from .images import Unreadable, rgb, to_image
+from .item_labels import read_labels
 from .rng import seed_all
-from .sampler import Indices
 from .streaming import Streamed
 
 __all__ = ["dataset"]
@@ -78,10 +78,17 @@ class dataset(Streamed):
 
     def load(self) -> None:
         train, test = self.pair or _train_and_test(self.source, self.options)
-        labels, test_labels = _labels(train, self.source), _labels(test, self.source)
-        last = max(labels.max(initial=0), test_labels.max(initial=0))
+        labels, test_labels = (
+            read_labels(part, self.source, self.task == "multi_label") for part in (train, test)
+        )
+        if labels.shape[1:] != test_labels.shape[1:]:
+            raise InputError(f"{self.source} has labels of other shapes for its test images.")
+        several = labels.ndim == 2
+        count = labels.shape[1] if several else max(labels.max(initial=0), test_labels.max(initial=0)) + 1
         names = getattr(train, "classes", None)
-        self.classes = [str(name) for name in (range(last + 1) if names is None or not len(names) else names)]
+        self.classes = [str(name) for name in (range(count) if names is None or not len(names) else names)]
+        if several and len(self.classes) != count:
+            raise InputError(f"{self.source} names {len(self.classes)} classes, but its labels have {count}.")
         self.set_splits(labels, test_labels)
         self._sets = {"train": train, "val": train, "test": test}
         first = self._first_image()
@@ -214,34 +221,6 @@ def _train_and_test(source: str, options: dict[str, Any]) -> tuple[Any, Any]:
         if len(sets) == 2:
             break
     return sets[0], sets[1]
-
-
-def _labels(items: Any, source: str) -> Indices:
-    """Return the labels from `targets` or `labels`, as torchvision's sets have them, or else from every item."""
-    labels = next((getattr(items, name) for name in ("targets", "labels") if hasattr(items, name)), None)
-    if isinstance(items, TensorDataset):
-        labels = items.tensors[1]
-    if labels is None or len(labels) != len(items) or getattr(items, "target_transform", None) is not None:
-        labels = []
-        for i in range(len(items)):
-            try:
-                labels.append(items[i][1])
-            except Exception as error:  # of the user's code
-                raise InputError(f"{source}: item {i} gives no label ({type(error).__name__}: {error}).") from None
-    if not len(labels):
-        raise InputError(f"{source} is empty.")
-    labels = labels.tolist() if isinstance(labels, (Tensor, np.ndarray)) else labels
-    return np.array([_class_number(label, source) for label in labels], np.int64)
-
-
-def _class_number(label: Any, source: str) -> int:
-    try:
-        number = int(label)
-        if number == label and abs(number) < 2**63:
-            return number
-    except (TypeError, ValueError, RuntimeError, OverflowError):  # a name, a vector
-        pass
-    raise InputError(f"{source} has the label {repr(label)[:60]}: labels must be the numbers of classes.")
 
 
 def _is_float(item: Any) -> bool:

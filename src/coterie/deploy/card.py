@@ -42,10 +42,14 @@ Batches of shape `({{ (["N"] + m.shape | list) | join(", ") }})`, float32: {{ pr
 {% if m.ensemble -%}
 `logits` `(N, classes)` of the ensemble and `peers` `(N, peers, classes)`, the logits of each peer.
 {%- else -%}
-Logits `(N, classes)`; their softmax gives probabilities.
+Logits `(N, classes)`{{ "." if several else "; their softmax gives probabilities." }}
+{%- endif %}
+{%- if several %} An image may have several labels: the sigmoid of a logit is the probability of its class.
 {%- endif %}
 {%- if m.temperature != 1 %} Divide logits by {{ "%.4f" | format(m.temperature) }} first (calibration); the scores
 above are those before it.{% endif %}
+{%- if several %} A class is a label of the image where its probability is above its threshold: {{ thresholds }}.
+{%- endif %}
 
 Classes in order: {{ classes }}.
 
@@ -57,7 +61,8 @@ inputs, run by {{ m.verified.runtime }}: largest difference of a logit
 {{ "%.2f" | format(100 * m.verified.label_agreement) }} %.
 {%- if m.quantized %}
 
-Quantised to int8 with {{ m.quantized.calibration_images }} training images: error
+Quantised to int8 with {{ m.quantized.calibration_images }} training images:
+{{ "100 - mAP" if several else "error" }}
 {{ "%.2f" | format(m.quantized.error_float32) }} % before, {{ "%.2f" | format(m.quantized.error_int8) }} % after,
 on {{ "{:,}".format(m.quantized.test_images) }} test images.
 {%- endif %}
@@ -70,6 +75,9 @@ Provenance: {{ provenance }}. Exported by coterie {{ version }}.
 """
 
 SCORES = {
+    "map": ("mAP", "{:.2f} %"),
+    "macro_f1": ("macro F1 at a threshold of 0.5", "{:.2f} %"),
+    "micro_f1": ("micro F1 at a threshold of 0.5", "{:.2f} %"),
     "error": ("error", "{:.2f} %"),
     "balanced_error": ("balanced error", "{:.2f} %"),
     "top5_error": ("top-5 error", "{:.2f} %"),
@@ -86,14 +94,18 @@ def write_card(metadata: Metadata, file: str, format: str | None = None) -> str:
     run, scores = metadata.provenance, metadata.scores
     split = {"test": "test", "val": "held-out"}[scores.get("split", "test")]
     results = None
-    if "error" in scores:
+    several = metadata.task == "multi_label"
+    if several:
+        scores = {key: value for key, value in scores.items() if key != "error"}  # which is 100 - mAP
+    measure = "mAP" if several else "accuracy"
+    if "error" in metadata.scores:
         accuracy = EvalResult(
             task_type="image-classification",
             dataset_name=run["data"],
             dataset_type=run["data"],
             dataset_split=split,
-            metric_type="accuracy",
-            metric_value=round(1 - scores["error"] / 100, 6),
+            metric_type=measure,
+            metric_value=round(1 - metadata.scores["error"] / 100, 6),
         )
         results = [accuracy]
     card_data = ModelCardData(
@@ -101,7 +113,7 @@ def write_card(metadata: Metadata, file: str, format: str | None = None) -> str:
         pipeline_tag="image-classification",
         tags=["coterie", "online-distillation", "image-classification", run["method"].lower()],
         datasets=[run["data"]],
-        metrics=["accuracy"],
+        metrics=[measure],
         model_name=f"{metadata.model['name']}-{metadata.predictor}",
         eval_results=results,
     )
@@ -111,6 +123,8 @@ def write_card(metadata: Metadata, file: str, format: str | None = None) -> str:
         m=metadata,
         run=run,
         split=split,
+        several=several,
+        thresholds=_describe_thresholds(metadata),
         scores={name: form.format(scores[key]) for key, (name, form) in SCORES.items() if key in scores},
         preparation=_describe_input(metadata),
         classes=", ".join(map(_code, metadata.classes)),
@@ -120,6 +134,16 @@ def write_card(metadata: Metadata, file: str, format: str | None = None) -> str:
         version=__version__,
     )
     return str(card)
+
+
+def _describe_thresholds(metadata: Metadata) -> str:
+    """Say above which probability each class is a label."""
+    if metadata.thresholds is None:
+        return "0.5 for every class, for no images were held out to fit it on"
+    values = ", ".join(
+        f"{_code(name)} {value:.4f}" for name, value in zip(metadata.classes, metadata.thresholds, strict=True)
+    )
+    return f"{values} (the highest F1 on {metadata.thresholds_from})"
 
 
 def _code(name: str) -> str:

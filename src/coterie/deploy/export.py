@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from scipy.special import expit, logit
 from torch import Tensor, nn
 
 from ..config.recipe import Recipe
@@ -87,7 +88,9 @@ def export_run(
     metadata = _describe_export(directory, recipe, method, name, epochs, size)
     if calibrate:
         fit = calibrations(method, recipe.data, "cpu")[name]
-        metadata.temperature = fit["temperature"]
+        metadata.temperature = t = fit["temperature"]
+        if metadata.thresholds is not None:  # the same decisions by calibrated probabilities
+            metadata.thresholds = [float(expit(logit(p) / t)) for p in metadata.thresholds]
         metadata.scores["calibrated"] = fit
     file = output or directory / f"{name}{'-int8' if int8 else ''}.{'pte' if format == 'executorch' else format}"
     if (file.exists() and file.is_dir() != (format == "timm")) or not file.parent.is_dir():

@@ -16,15 +16,22 @@ from torch import Tensor
 
 from ..data.images import SUFFIXES
 from ..errors import InputError, reason
+from ..methods.task import SINGLE_LABEL, Task, task_named
+from ..models.metadata import Metadata
 from .exported import ExportedNetwork, Outputs
 from .pictures import load_picture
+
+TOP = 5
+"""Classes that are named by default."""
 
 
 @dataclass
 class Prediction:
     """The labels of one picture; none where the picture could not be read.
 
-    disagreement: of an ensemble, the distance between its peers: the L2 distance between the softmax outputs of
+    top:          the likeliest classes with their probabilities; with several labels an image, all that are above
+        their thresholds, perhaps none.
+    disagreement: of an ensemble, the distance between its peers: the L2 distance between the probabilities of
         two of them, averaged over the pairs (0: they agree; sqrt(2): each is certain of another class).
     """
 
@@ -32,22 +39,30 @@ class Prediction:
     top: list[tuple[str, float]]
     disagreement: float | None = None
     problem: str | None = None
+    several: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         if self.problem is not None:
             return {"image": self.image, "problem": self.problem}
         labels = [{"label": label, "probability": p} for label, p in self.top]
-        row: dict[str, Any] = {"image": self.image, "top": labels}
+        row: dict[str, Any] = {"image": self.image, "labels" if self.several else "top": labels}
         return row if self.disagreement is None else {**row, "disagreement": self.disagreement}
 
 
 def predict_pictures(
-    exported: ExportedNetwork, names: Iterable[str], top: int = 5, batch: int = 64
+    exported: ExportedNetwork, names: Iterable[str], top: int | None = None, batch: int = 64
 ) -> Iterator[Prediction]:
-    """Yield predictions for files, folders and `-`, in order, with at most one batch of pictures in memory."""
+    """Yield predictions for files, folders and `-`, in order, with at most one batch of pictures in memory.
+
+    `top` is how many classes are named, by default 5; of several labels an image, all above their thresholds are.
+    """
     for option, value in (("top", top), ("batch", batch)):
-        if value < 1:
+        if value is not None and value < 1:
             raise InputError(f"`{option}` must be at least 1, not {value}.")
+    if top is not None and not task_named(exported.metadata.task).one_label:
+        raise InputError(
+            "The network gives several labels an image, all that are above their thresholds: leave out `top`."
+        )
     preprocessing = exported.metadata.input
     if preprocessing["channels"] not in (1, 3):
         raise InputError(
@@ -70,7 +85,7 @@ def predict_pictures(
     # Pillow decodes outside of Python's lock, so threads help.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         while batch_files := list(islice(files, batch)):
-            yield from _label(exported, batch_files, list(pool.map(load, batch_files)), top)
+            yield from _label(exported, batch_files, list(pool.map(load, batch_files)), top or TOP)
 
 
 def list_pictures(names: Iterable[str]) -> Iterator[Path]:
@@ -111,20 +126,34 @@ def _label(
     exported: ExportedNetwork, files: list[Path], pictures: list[Tensor | InputError], top: int
 ) -> Iterator[Prediction]:
     """Yield the predictions of a batch, some pictures of which could not be read."""
+    task = task_named(exported.metadata.task)
     images = [picture for picture in pictures if isinstance(picture, Tensor)]
     labels: Iterator[tuple[list[tuple[str, float]], float | None]] = iter(())
     if images:
         logits, peers = _run(exported, torch.stack(images))
-        names, t = exported.metadata.classes, exported.metadata.temperature
-        values, index = (logits.float() / t).softmax(1).topk(min(top, len(names)), dim=1)
-        rows = zip(index.tolist(), values.tolist(), strict=True)
-        best = [[(names[i], p) for i, p in zip(classes, ps, strict=True)] for classes, ps in rows]
-        labels = zip(best, [None] * len(best) if peers is None else disagreement(peers / t).tolist(), strict=True)
+        t = exported.metadata.temperature
+        best = _chosen(logits.float() / t, exported.metadata, top)
+        apart = [None] * len(best) if peers is None else disagreement(peers / t, task).tolist()
+        labels = zip(best, apart, strict=True)
     for file, picture in zip(files, pictures, strict=True):
         if isinstance(picture, Tensor):
-            yield Prediction(str(file), *next(labels))
+            yield Prediction(str(file), *next(labels), several=not task.one_label)
         else:
             yield Prediction(str(file), [], problem=str(picture))
+
+
+def _chosen(logits: Tensor, metadata: Metadata, top: int) -> list[list[tuple[str, float]]]:
+    """Return the labels of each image, the likeliest first: `top` of them, or all above their thresholds."""
+    task, names = task_named(metadata.task), metadata.classes
+    p = task.probabilities(logits)
+    values, index = p.topk(min(top, len(names)) if task.one_label else len(names), dim=1)
+    rows = zip(index.tolist(), values.tolist(), strict=True)
+    best = [[(c, value) for c, value in zip(classes, ps, strict=True)] for classes, ps in rows]
+    if not task.one_label:
+        thresholds = None if metadata.thresholds is None else torch.tensor(metadata.thresholds).double()
+        yes = task.decisions(logits, thresholds).tolist()
+        best = [[(c, value) for c, value in row if above[c]] for row, above in zip(best, yes, strict=True)]
+    return [[(names[c], value) for c, value in row] for row in best]
 
 
 def _run(exported: ExportedNetwork, batch: Tensor) -> Outputs:
@@ -148,8 +177,8 @@ def _run(exported: ExportedNetwork, batch: Tensor) -> Outputs:
     return logits, peers
 
 
-def disagreement(peers: Tensor) -> Tensor:
+def disagreement(peers: Tensor, task: Task = SINGLE_LABEL) -> Tensor:
     """Return Fig. 4's distance between peers, image by image: (B, m, C) logits -> (B)."""
-    p = peers.float().softmax(-1)
+    p = task.probabilities(peers.float())
     pairs = [(p[:, a] - p[:, b]).norm(dim=-1) for a, b in combinations(range(p.shape[1]), 2)]
     return torch.stack(pairs).mean(0) if pairs else torch.zeros(len(p))

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from ..config.recipe import Recipe
 from ..data.sampler import epoch_order
 from ..errors import InputError
-from ..metrics.evaluate import Scores
+from ..methods.task import task_named
+from ..metrics.evaluate import AnyScores, new_scores
 from ..models.metadata import METADATA_KEY, Metadata
 from .exported import ExportedNetwork, open_exported
 from .formats import Writer, exporter_errors
@@ -105,8 +106,8 @@ def calibration_batches(recipe: Recipe, metadata: Metadata) -> Iterator[Tensor]:
         yield resize_images(views[0], metadata)
 
 
-def _test_scores(exported: ExportedNetwork, recipe: Recipe, metadata: Metadata) -> Scores:
-    scores = Scores()
+def _test_scores(exported: ExportedNetwork, recipe: Recipe, metadata: Metadata) -> AnyScores:
+    scores = new_scores(task_named(metadata.task))
     for images, labels in recipe.data.test_batches(64):
         scores.add(exported.run(resize_images(images, metadata))[0], labels)
     return scores

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..methods.task import task_named
 from ..models.metadata import Metadata
 from .exported import ExportedNetwork, open_exported, torch_runner
 from .formats import Writer
@@ -49,9 +50,9 @@ def compare_outputs(
     network: nn.Module, exported: ExportedNetwork, images: list[Tensor], edges: bool = True
 ) -> dict[str, Any]:
     """Compare a file in its own runtime with the network, on test images and on edge inputs."""
-    reference = torch_runner(network)
+    reference, task = torch_runner(network), task_named(exported.metadata.task)
     differences, relative = [], []
-    agree = count = 0
+    agree, count = 0.0, 0
     edge_batches = edge_inputs(images[0]) if edges else []
     for i, batch in enumerate([*images, *edge_batches]):
         expected, expected_peers = reference(batch)
@@ -67,7 +68,8 @@ def compare_outputs(
                 differences.append((output - target).abs().max())
                 relative.append(differences[-1] / target.abs().max().clamp(min=1.0))
         if i < len(images):
-            agree += int((logits.argmax(1) == expected.argmax(1)).sum())
+            same = task.decisions(logits) == task.decisions(expected)
+            agree += float(same.sum()) if task.one_label else float(same.double().mean(1).sum())
             count += len(batch)
     return {
         "max_difference": torch.stack(differences).max().item(),  # NaN if any is

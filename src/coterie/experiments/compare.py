@@ -18,7 +18,7 @@ from ..metrics.seeds import NOTHING, PAIRED
 from ..report.evaluation import read_evaluation
 from ..report.page import write_report
 from ..report.table import Cell, Table, difference, number, spread, text, to_html
-from ..runs.reader import object_name
+from ..runs.reader import object_name, score
 from ..runs.selection import SELECTED, errors_sentence
 from ..training.loop import train_recipe
 from .compare_methods import MethodChoice, check_method_options, label_methods, method_options
@@ -95,19 +95,27 @@ def read_comparison(request: CompareRequest, plan: ComparePlan) -> Comparison:
     """Return the result of the finished runs, and write their page."""
     jobs = plan.jobs(request)
     finished = {label: _finished(request.out, own) for label, own in jobs.items()}
-    reference, *others = finished
+    reference = next(iter(finished))
     errors = {label: errors_of(runs) for label, runs in finished.items()}
     costs = {label: cost_ratio(finished[label], finished[reference], None) for label in finished}
     chance = {label: _is_at_chance(runs, errors[label]) for label, runs in finished.items()}
-    results = [
-        MethodResult(label, errors[label], errors[reference], costs[label], chance[label]) for label in others
-    ]
-    own = MethodResult(reference, errors[reference], {}, costs[reference], chance[reference])
+    lasts = [run.last for runs in finished.values() for run in runs.values()]
+    several = any(score(last, last["deployed"], "map") is not None for last in lasts)
+    own, *results = (
+        MethodResult(
+            label,
+            errors[label],
+            {} if label == reference else errors[reference],
+            costs[label],
+            chance[label],
+            several,
+        )
+        for label in finished
+    )
     directories = [run.path for runs in finished.values() for run in runs.values()]
     if directories:
         against = next((str(run.path) for run in finished[reference].values()), "")
         write_report(directories, request.out / "report.html", against=against)
-    lasts = [run.last for runs in finished.values() for run in runs.values()]
     images = "held-out images" if lasts and lasts[0].get("split") == "val" else "test images"
     selects = next(iter(request.recipes.values())).select == "best"
     objects = {label: recipe.objects for label, recipe in request.recipes.items()}
@@ -156,9 +164,10 @@ def _table(request: CompareRequest, plan: ComparePlan, results: Sequence[MethodR
     ]
     recipe = request.recipes[reference]
     network = object_name(recipe.config["model"])
+    several = results[0].several_labels
     mark = f", {SELECTED}" if recipe.select == "best" else ""
-    title = f"{network} on {recipe.data.title}{mark}: error on the {images}"
-    columns = ["method", "error %", "n", f"vs. {reference}", "won", "cost", "epochs"]
+    title = f"{network} on {recipe.data.title}{mark}: {'100 − mAP' if several else 'error'} on the {images}"
+    columns = ["method", "100 − mAP" if several else "error %", "n", f"vs. {reference}", "won", "cost", "epochs"]
     equal = (
         " Epochs are such that all have the computation of the dearest method, in whole epochs."
         if request.equal_cost

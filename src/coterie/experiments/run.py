@@ -19,11 +19,12 @@ from ..config.specs import labels_in
 from ..data import Data
 from ..data.mix import Mix
 from ..data.rng import seed_all
+from ..data.targets import TaskName
 from ..deploy.export import export_run
 from ..deploy.formats import ExportFormat
 from ..errors import InputError, unknown, warn
 from ..methods import Method
-from ..report.command_tables import SCORE_COLUMNS
+from ..report.command_tables import score_columns
 from ..report.page import write_report
 from ..report.table import keyed_table, to_html
 from ..runs.evaluate_run import evaluate_run
@@ -85,7 +86,8 @@ class Run:
     def error(self) -> float:
         """Return the error of the network to deploy, in per cent, at the last evaluation.
 
-        With `select` best it is that of the best evaluation, on the held-out images that selected it.
+        With several labels an image it is 100 - mAP. With `select` best it is that of the best evaluation, on the
+        held-out images that selected it.
         """
         result = self._read()
         if not result.records:
@@ -152,6 +154,8 @@ class Run:
     def __repr__(self) -> str:
         result = self._read()
         error = f", error {self.error:.2f} %" if result.records else ""
+        if result.records and "map" in result.last["predictors"][result.last["deployed"]]:
+            error = f", mAP {100 - self.error:.2f} %"
         error += f" ({result.outcome})" if result.outcome else ""
         epochs = f"{result.trained} of {result.epochs} epochs"
         return f"Run('{self._name}': {result.method}, {result.setting}, {epochs}{error})"
@@ -164,7 +168,7 @@ class Run:
             {"name": f"{name} (deployed)" if name == record["deployed"] else name, **scores}
             for name, scores in record["predictors"].items()
         ]
-        return str(to_html(keyed_table(repr(self), SCORE_COLUMNS, rows), sortable=False))
+        return str(to_html(keyed_table(repr(self), score_columns(rows), rows), sortable=False))
 
 
 def load(path: str | Path, **objects: Any) -> Run:
@@ -186,6 +190,7 @@ def train(
     model: str | Callable[..., nn.Module] | nn.Module = "resnet32",
     data: AnyDataSet = "digits",
     data_options: Options | None = None,
+    task: TaskName | Literal["auto"] = "auto",
     peers: int | str = 3,
     cut: str | None = None,
     epochs: int = 300,
@@ -234,6 +239,7 @@ def train(
             tensors (images, labels). Images in uint8 are augmented; float images are taken as they are.
         data_options: options of a data set that is passed by name, as a directory or as a pair: `val_fraction`,
             for example, or `mean` and `std` of a pair.
+        task: 'multi_label' for images with any number of labels, which a pair gives as zeros and ones (N, C).
         optimizer: a name, a class of torch.optim, or a partial of one.
         optimizer_options: options of the optimiser.
         schedule: a name, `coterie.Steps(...)`, `coterie.Cosine(...)`, or a partial of a torch scheduler.

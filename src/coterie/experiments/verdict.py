@@ -23,6 +23,8 @@ class MethodResult:
     """Training time in that of the reference."""
     at_chance: bool = False
     """Whether its error is no better than guessing."""
+    several_labels: bool = False
+    """Whether images have several labels, so that an error is 100 - mAP."""
 
     @property
     def error(self) -> Spread:
@@ -69,7 +71,7 @@ def verdict(reference: str, results: Sequence[MethodResult], images: str) -> str
     if better:
         best = better[0]
         first = f"{best.label} is clearly better than {reference} on the {images}: {_gain(best)}{_price(best)}."
-        parts = parts or [f"it errs less with {_of(best.won, best)} seeds"]
+        parts = parts or [f"{_better(best)} with {_of(best.won, best)} seeds"]
     elif unclear:
         seeds = max(len(result.differences) for result in compared)
         clearly = f"no method is clearly better than {reference} on the {images}"
@@ -78,7 +80,9 @@ def verdict(reference: str, results: Sequence[MethodResult], images: str) -> str
         others = _listed([result.label for result in worse])
         first = f"{reference} is clearly better than {others} on the {images}: {_gain(worse[0])}."
         lost = sum(difference > 0 for difference in worse[0].differences)
-        parts = [f"it errs less than {worse[0].label} with {_of(lost, worse[0])} seeds"]
+        parts = [f"{_better(worse[0])} than {worse[0].label}'s with {_of(lost, worse[0])} seeds"]
+        if not worse[0].several_labels:
+            parts = [f"it errs less than {worse[0].label} with {_of(lost, worse[0])} seeds"]
     if better or unclear:
         parts += _parts("is clearly worse than {}", "are clearly worse than {}", worse, reference)
     if unclear:
@@ -97,9 +101,11 @@ def chance_sentence(results: Sequence[MethodResult]) -> str:
 
 def _of_one_seed(reference: str, compared: Sequence[MethodResult], images: str) -> str:
     best = min(compared, key=lambda result: result.mean)
-    size = f"{abs(best.mean):.2f} points {'fewer' if best.mean <= 0 else 'more'} errors"
+    outcome = f"made {abs(best.mean):.2f} points {'fewer' if best.mean <= 0 else 'more'} errors"
+    if best.several_labels:
+        outcome = f"had {abs(best.mean):.2f} points {'more' if best.mean <= 0 else 'less'} mAP"
     return (
-        f"One seed says nothing about chance: with it {best.label} made {size} than {reference} on the {images}. "
+        f"One seed says nothing about chance: with it {best.label} {outcome} than {reference} on the {images}. "
         "Ask for three seeds or more: the same command then trains only what is missing."
     )
 
@@ -110,7 +116,12 @@ def _gain(result: MethodResult) -> str:
     assert difference is not None
     than = "" if difference.mean < 0 else f" than {result.label}"
     interval = f"{abs(difference.mean):.2f} ± {difference.half_width:.2f}"
-    return f"{interval} points fewer errors{than} over {difference.count} seeds (95 % interval)"
+    gain = "more mAP" if result.several_labels else "fewer errors"
+    return f"{interval} points {gain}{than} over {difference.count} seeds (95 % interval)"
+
+
+def _better(result: MethodResult) -> str:
+    return "its mAP is higher" if result.several_labels else "it errs less"
 
 
 def _price(result: MethodResult) -> str:

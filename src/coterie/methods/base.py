@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ..data.targets import checked_targets
 from ..errors import InputError
 from ..peers.ema import MeanPeers
 from ..peers.net import PeerNet, Peers, standalone
-from .losses import CrossEntropy
+from .cross_entropy import CrossEntropy
+from .task import Task
 
 Views = Sequence[Tensor]
 
@@ -48,13 +48,18 @@ class Method(nn.Module, ABC):
         self.views = self.view_count(net.size)
         """How many views of each image it takes: 1, or one per peer. Any other number is refused."""
         self.cross_entropy = CrossEntropy()
-        """Computes the cross-entropy terms; replace it for label smoothing or class weights."""
+        """Computes the cross-entropy terms; replace it for label smoothing, class weights or another task."""
         self._read_targets = False
         self._trained = False  # whether losses were computed for a backward pass
         self.mean: MeanPeers | None = None
         self.deploys_mean = False
         self.selected: str | None = None
         """The predictor to deploy, peer1 or mean1, where held-out images have selected it."""
+
+    @property
+    def task(self) -> Task:
+        """What targets mean, as `cross_entropy` has it, and the divergences and probabilities that go with it."""
+        return self.cross_entropy.task
 
     def prepare(self) -> None:
         """Called once before training: to read, or refuse, what nothing but training needs."""
@@ -88,14 +93,14 @@ class Method(nn.Module, ABC):
         )
 
     def _checked(self, targets: Tensor, batch: int) -> Tensor:
-        if targets.dim() == 2 and not self.soft_targets:
+        if (targets.dim() == 2 or not self.task.one_label) and not self.soft_targets:
             raise InputError(
                 f"{type(self).__name__} compares classes: its targets must be class numbers, not probabilities."
             )
         # Reading values waits for a GPU: on one, only the first probabilities are read.
         read = targets.dim() == 2 and (targets.is_cpu or not (self._read_targets or targets.is_meta))
         self._read_targets |= read
-        return checked_targets(targets, batch, self.net.num_classes, read)
+        return self.task.checked(targets, batch, self.net.num_classes, read)
 
     def ensemble(self, peers: Peers) -> Tensor | None:
         """Return the ensemble's logits (B, C) from what its peers computed; None without an ensemble."""

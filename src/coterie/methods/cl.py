@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..peers.net import PeerNet
 from .base import Method, Views
-from .losses import distil_loss, ramp_up, total
+from .losses import ramp_up, total
 
 
 class CL(Method):
@@ -53,5 +53,5 @@ class CL(Method):
         w, t = ramp_up(epoch, self.ramp_up, self.weight), self.temperature
         return total(
             ce_peers=self.ce_weight * self.cross_entropy(z, targets),
-            distil_peers=w * distil_loss(torch.stack(others), z, t),
+            distil_peers=w * self.task.distil_loss(torch.stack(others), z, t),
         )

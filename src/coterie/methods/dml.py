@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ..peers.net import PeerNet, Peers
 from .base import Method, Views
-from .losses import peer_divergences, reduce, total
+from .losses import reduce, total
 
 
 class DML(Method):
@@ -36,7 +36,7 @@ class DML(Method):
 
     def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
         z, t = self.net(views).logits, self.temperature
-        others = reduce(peer_divergences(z.detach(), z, t), scale=t**2) / (self.net.size - 1)
+        others = reduce(self.task.peer_divergences(z.detach(), z, t), scale=t**2) / (self.net.size - 1)
         return total(ce_peers=self.cross_entropy(z, targets), distil_peers=self.weight * others)
 
     def ensemble(self, peers: Peers) -> Tensor:

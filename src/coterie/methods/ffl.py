@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..peers.net import PeerNet, Peers
 from .base import Method, Views
-from .losses import distil_loss, ramp_up, total
+from .losses import ramp_up, total
 
 
 class FFL(Method):
@@ -63,8 +63,8 @@ class FFL(Method):
         return total(
             ce_peers=self.cross_entropy(z, targets),
             ce_fused=self.cross_entropy(fused, targets),
-            distil_fused=w * distil_loss(fused.detach(), z, t),
-            distil_mean=w * distil_loss(z.mean(0).detach(), fused, t),
+            distil_fused=w * self.task.distil_loss(fused.detach(), z, t),
+            distil_mean=w * self.task.distil_loss(z.mean(0).detach(), fused, t),
         )
 
     def ensemble(self, peers: Peers) -> Tensor:

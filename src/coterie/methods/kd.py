@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..data.targets import TaskName
 from ..errors import InputError
 from ..models.weights import load_trained
 from ..peers.layout import channels_last
 from ..peers.net import PeerNet
 from .base import Method, Views
-from .losses import distil_loss, total
+from .losses import total
 
 
 class KD(Method):
@@ -58,15 +59,15 @@ class KD(Method):
         return 1 + teacher_size / 3  # the teacher only goes forward
 
     def prepare(self) -> None:
-        self._teacher.load(self.net)
+        self._teacher.load(self.net, self.task.name)
 
     def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
-        z, teacher = self.net(views).logits[0], self._teacher.load(self.net)
+        z, teacher = self.net(views).logits[0], self._teacher.load(self.net, self.task.name)
         with torch.no_grad():
             teacher_logits = teacher(views[0])
         return total(
             ce=self.cross_entropy(z, targets),
-            distil=self.weight * distil_loss(teacher_logits, z, self.temperature),
+            distil=self.weight * self.task.distil_loss(teacher_logits, z, self.temperature),
         )
 
 
@@ -77,14 +78,14 @@ class _Teacher:
         self.source, self.model = source, model
         self.network: nn.Module | None = None
 
-    def load(self, student: PeerNet) -> nn.Module:
-        """Return the teacher, on the student's device and in its precision."""
+    def load(self, student: PeerNet, task: TaskName = "single_label") -> nn.Module:
+        """Return the teacher of the student's task, on its device and in its precision."""
         reference = next(student.parameters())
         if self.network is None:
             if isinstance(self.source, nn.Module):
                 network = copy.deepcopy(self.source)
             else:
-                network = load_trained(self.source, self.model, student.num_classes, student.input_shape)
+                network = load_trained(self.source, self.model, student.num_classes, student.input_shape, task)
             network = network.to(reference).eval().requires_grad_(False)
             channels_last(network, [network], student.input_shape)
             with torch.no_grad():

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..peers.net import PeerNet
 from .base import Method, Views
-from .losses import cross_entropy, distil_loss, total, widen
+from .losses import total
 
 
 class KDCL(Method):
@@ -59,17 +59,14 @@ class KDCL(Method):
         teacher = self.choose(z.detach(), targets)
         return total(
             ce_peers=self.cross_entropy(z, targets),
-            distil_ensemble=self.weight * distil_loss(teacher, z, t),
+            distil_ensemble=self.weight * self.task.distil_loss(teacher, z, t),
         )
 
     def choose(self, z: Tensor, targets: Tensor) -> Tensor:
         """Return z_t (B, C) of logits (m, B, C)."""
         if self.teacher == "mean":
             return z.mean(0)
-        images = torch.arange(len(targets), device=z.device)
         if self.teacher == "min_logit":
-            z = widen(z)
-            of_target = z[:, images, targets] if targets.dim() == 1 else (z * targets.to(z)).sum(-1)
-            return (z - of_target.unsqueeze(-1)).amin(0)
+            return self.task.min_logits(z, targets)
         # By the target as it is: neither smoothed nor weighted.
-        return z[cross_entropy(z, targets).argmin(0), images]
+        return z[self.task.loss(z, targets).argmin(0), torch.arange(len(targets), device=z.device)]

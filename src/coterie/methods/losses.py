@@ -1,4 +1,6 @@
-"""The formulas every method is written with: pure functions of logits, targets and epochs.
+"""The formulas of images with one label each: pure functions of logits, targets and epochs.
+
+`Task` gives a method these, or those of images with several labels.
 
 Logits are (batch, classes), or (peers, batch, classes) for all peers at once. Targets are class numbers (batch,)
 or probabilities (batch, classes). A loss gives one value per image, (..., batch); `reduce` makes a number of
@@ -8,12 +10,11 @@ them. Half precision is widened to float32 first.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..data.targets import probabilities
 from ..errors import InputError
@@ -72,9 +73,17 @@ def peer_divergences(teachers: Tensor, students: Tensor, temperature: float) -> 
     Both are (m, B, C); teachers may also be (m, m, B, C), where [l, j] is what teacher l says to student j. The
     result is (m, m, B).
     """
+    return between_peers(divergence, teachers, students, temperature)
+
+
+Divergence = Callable[[Tensor, Tensor, float], Tensor]
+
+
+def between_peers(diverge: Divergence, teachers: Tensor, students: Tensor, temperature: float) -> Tensor:
+    """Compute `peer_divergences` by another divergence."""
     if teachers.dim() == 3:
         teachers = teachers.unsqueeze(1)
-    pairs = divergence(teachers, students.unsqueeze(0), temperature)
+    pairs = diverge(teachers, students.unsqueeze(0), temperature)
     return pairs * (1.0 - torch.eye(len(students), device=pairs.device, dtype=pairs.dtype)).unsqueeze(-1)
 
 
@@ -99,71 +108,6 @@ def reduce(values: Tensor, count: Tensor | float | None = None, scale: float = 1
     """
     means = values.mean(-1) if count is None else values.sum(-1) / count
     return (scale * means if scale != 1.0 else means).sum()
-
-
-TINY = 1e-12
-
-
-class CrossEntropy(nn.Module):
-    """The cross-entropy terms of a method, reduced: of all its peers, or of its ensemble.
-
-    They agree with `torch.nn.CrossEntropyLoss`: with class numbers, a weighted mean divides by the sum of the
-    images' class weights; with probabilities, by the number of images.
-
-    Args:
-        label_smoothing: the part of each target that is spread evenly over all classes.
-        class_weights: a weight for each class.
-    """
-
-    def __init__(
-        self, label_smoothing: float = 0.0, class_weights: Sequence[float] | Tensor | None = None
-    ) -> None:
-        super().__init__()
-        if not 0 <= label_smoothing < 1:
-            raise InputError(f"label_smoothing must be from 0 to below 1, not {label_smoothing}.")
-        self.label_smoothing = label_smoothing
-        self.class_weights: Tensor | None
-        weights = None if class_weights is None else checked_weights(class_weights)
-        self.register_buffer("class_weights", weights, persistent=False)
-        self._mean_weight: float | None = None
-
-    @contextmanager
-    def part_of_batch(self, labels: Tensor) -> Iterator[None]:
-        """Divide, while the context lasts, by the mean class weight of a whole batch, given by its labels.
-
-        For a batch that is computed in parts, here or by several processes; otherwise each batch is whole.
-        """
-        if self.class_weights is not None:
-            self._mean_weight = float(self.class_weights.cpu()[labels].double().mean())
-        try:
-            yield
-        finally:
-            self._mean_weight = None
-
-    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Reduce the cross-entropy of logits (..., B, C) to a number."""
-        if self.class_weights is not None and len(self.class_weights) != logits.shape[-1]:
-            raise InputError(
-                f"class_weights has {len(self.class_weights)} weights, but there are {logits.shape[-1]} classes."
-            )
-        values = cross_entropy(logits, targets, self.class_weights, self.label_smoothing)
-        if self.class_weights is None or targets.dim() == 2:
-            return reduce(values)
-        # A batch of classes that weigh nothing has a loss of 0, not 0 / 0.
-        if self._mean_weight is not None:
-            return reduce(values, max(self._mean_weight, TINY) * len(targets))
-        return reduce(values, self.class_weights.to(values)[targets].sum().clamp(min=TINY))
-
-
-def checked_weights(weights: Sequence[float] | Tensor) -> Tensor:
-    """Return class weights as a tensor, or refuse them."""
-    try:
-        checked = torch.as_tensor(weights, dtype=torch.float32)
-    except (TypeError, ValueError):
-        raise InputError("class_weights must be a list of numbers, one for each class.") from None
-    if checked.dim() != 1 or not ((checked >= 0) & checked.isfinite()).all() or not checked.sum() > 0:
-        raise InputError("class_weights must be a list of finite numbers that are not negative and not all 0.")
-    return checked
 
 
 PAPER_RAMP_UP, PAPER_BETA = 80, 0.999

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..peers.net import PeerNet, Peers
 from .base import Method, Views
-from .losses import distil_loss, ramp_up, total, widen
+from .losses import ramp_up, total, widen
 
 
 class OKDDip(Method):
@@ -64,8 +64,8 @@ class OKDDip(Method):
         return total(
             ce_peers=self.cross_entropy(z, targets),
             ce_leader=self.cross_entropy(leader, targets),  # 0 without a leader
-            distil_peers=w * distil_loss(teacher_logits, z, t),
-            distil_leader=w * distil_loss(z.mean(0).detach(), leader, t),
+            distil_peers=w * self.task.distil_loss(teacher_logits, z, t),
+            distil_leader=w * self.task.distil_loss(z.mean(0).detach(), leader, t),
         )
 
     def attention(self, peers: Peers) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..peers.net import PeerNet, Peers
 from .base import Method, Views
-from .losses import distil_loss, ramp_up, total
+from .losses import ramp_up, total
 
 
 class ONE(Method):
@@ -52,7 +52,7 @@ class ONE(Method):
         return total(
             ce_peers=self.cross_entropy(z, targets),
             ce_ensemble=self.cross_entropy(teacher, targets),
-            distil_ensemble=w * distil_loss(teacher.detach(), z, t),
+            distil_ensemble=w * self.task.distil_loss(teacher.detach(), z, t),
         )
 
     def ensemble(self, peers: Peers) -> Tensor:

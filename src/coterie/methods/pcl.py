@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..peers.net import PeerNet, Peers
 from .base import Method, Views
-from .losses import PAPER_BETA, distil_loss, peer_divergences, ramp_up, reduce, total
+from .losses import PAPER_BETA, ramp_up, reduce, total
 
 
 class PCL(Method):
@@ -95,7 +95,7 @@ class PCL(Method):
             ce_ensemble = self.cross_entropy(teacher, targets)
             if self.distil_ensemble:
                 target = teacher if self.teacher_gradient else teacher.detach()
-                distil_ensemble = w * distil_loss(target, z, self.temperature)
+                distil_ensemble = w * self.task.distil_loss(target, z, self.temperature)
         return total(
             ce_peers=self.cross_entropy(z, targets),
             ce_ensemble=ce_ensemble,
@@ -119,12 +119,12 @@ class PCL(Method):
             else:
                 teachers = net(views, joint=self.joint_trunk).logits
         if self.peer_teacher == "own_mean":
-            return distil_loss(teachers, z, self.temperature)
+            return self.task.distil_loss(teachers, z, self.temperature)
         return self._from_others(teachers, z)
 
     def _from_others(self, teachers: Tensor, z: Tensor) -> Tensor:
         t, others = self.temperature, max(1, self.net.size - 1)
-        return reduce(peer_divergences(teachers, z, t), scale=t**2) / others
+        return reduce(self.task.peer_divergences(teachers, z, t), scale=t**2) / others
 
     def ensemble(self, peers: Peers) -> Tensor | None:
         if self.ensemble_kind == "none":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from ..data import Data
 from .base import Method
@@ -49,3 +51,30 @@ def uses_cross_entropy(method: Method, data: Data) -> bool:
     with method.cross_entropy.register_forward_hook(lambda *_: calls.append(True)):
         trial_step(method, data)
     return bool(calls)
+
+
+SOFTMAX_LOSSES = ("log_softmax", "cross_entropy", "nll_loss")
+"""Functions of torch that only a loss over exclusive classes calls; attention calls `softmax`."""
+
+
+def softmax_losses(method: Method, data: Data) -> list[str]:
+    """Try a step and return which functions for the loss of one label an image it calls."""
+    with _Calls() as calls:
+        trial_step(method, data)
+    return calls.names
+
+
+class _Calls(TorchFunctionMode):
+    """Collect the names of `SOFTMAX_LOSSES` that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in SOFTMAX_LOSSES:
+            self.names.append(name)
+        return func(*args, **(kwargs or {}))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InputError
+from ..methods.task import SINGLE_LABEL, Task
 
 
-def temperature(logits: Tensor, labels: Tensor) -> float:
-    """Return the T > 0 that minimises the likelihood loss of softmax(logits / T).
+def temperature(logits: Tensor, labels: Tensor, task: Task = SINGLE_LABEL) -> float:
+    """Return the T > 0 that minimises the likelihood loss of logits / T.
 
     The loss is convex in 1/T, so unimodal in log T.
     """
@@ -21,7 +21,7 @@ def temperature(logits: Tensor, labels: Tensor) -> float:
     logits = logits.double()
 
     def loss(log_t: float) -> float:
-        return F.cross_entropy(logits / math.exp(log_t), labels).item()
+        return task.loss(logits / math.exp(log_t), labels).mean().item()
 
     bounds = math.log(0.01), math.log(100.0)
     return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-5}).x)

@@ -12,10 +12,13 @@ from torch import Tensor
 
 from ..data import Data
 from ..data.batch import SplitName, to_device
+from ..data.targets import probabilities
 from ..methods import Method
+from ..methods.task import Task
 from ..peers.trace import evaluating
 from .calibration import halves, temperature
 from .mistakes import Mistakes
+from .multi_label import MultiLabelScores, best_thresholds
 
 BINS = 15
 """Bins of the expected calibration error, as Guo et al. (2017)."""
@@ -118,18 +121,22 @@ def evaluate(
     gather: Callable[[Any], list[Any]] = lambda counts: [counts],
     classes: list[str] | None = None,
     mistakes: Mistakes | None = None,
+    thresholds: dict[str, list[float]] | None = None,
 ) -> dict[str, Any]:
     """Score every predictor of a method on labelled images; its training mode is left as it was.
 
     Where several processes evaluate, each a part of the images, `gather` gives what all of them have counted.
 
-    Beside the scores: `diversity`, the branch variance of Fig. 4, which is the L2 distance between the softmax
-    outputs of two peers, averaged over pairs and images; and `agreement`, how often two peers name one class.
+    Beside the scores: `diversity`, the branch variance of Fig. 4, which is the L2 distance between the
+    probabilities of two peers, averaged over pairs and images; and `agreement`, how often two peers name one
+    class or, with several labels an image, say the same of a class.
     Both are taken over every two branches, as Fig. 4 does, a leader (OKDDip) among them.
     With the names of the `classes` each predictor also has a table `per_class` and the `bins` of its
-    reliability diagram; `mistakes` collects those of the deployed one.
+    reliability diagram; `mistakes` collects those of the deployed one. With several labels an image, F1 is that
+    of the `thresholds` of each predictor.
     """
-    scores: dict[str, Scores] = {}
+    task, fitted = method.task, thresholds or {}
+    scores: dict[str, AnyScores] = {}
     spread: dict[str, list[Tensor]] = {}
     with evaluating(method):
         for images, labels in batches:
@@ -138,11 +145,11 @@ def evaluate(
             if mistakes is not None:
                 mistakes.add(images, labels, logits[method.deployed])
             for name, z in logits.items():
-                scores.setdefault(name, Scores(classes is not None)).add(z, labels)
+                scores.setdefault(name, new_scores(task, classes is not None)).add(z, labels)
             for kind in ("peer", "mean"):
                 peers = [z for name, z in logits.items() if name.removeprefix(kind).isdigit()]
                 if len(peers) > 1:
-                    spread.setdefault(kind, []).append(_spread(torch.stack(peers)))
+                    spread.setdefault(kind, []).append(_spread(torch.stack(peers), task))
     counts = (
         {name: score.read() for name, score in scores.items()},
         {kind: torch.stack(parts).sum(0).cpu() for kind, parts in spread.items()},
@@ -150,26 +157,40 @@ def evaluate(
     scores, spread = {}, {}
     for score_sums, spread_sums in gather(counts):
         for name, sums in score_sums.items():
-            scores.setdefault(name, Scores()).merge(*sums)
+            scores.setdefault(name, new_scores(task, thresholds=fitted.get(name))).merge(*sums)
         for kind, sums in spread_sums.items():
             spread.setdefault(kind, []).append(sums)
     diversity, agreement = {}, {}
     for kind, parts in spread.items():
         diversity[kind], agreement[kind] = (torch.stack(parts).sum(0) / scores[f"{kind}1"].count).tolist()
     results: dict[str, dict[str, Any]] = {name: dict(score.result()) for name, score in scores.items()}
+    for name in results.keys() & fitted.keys():
+        results[name]["thresholds"] = fitted[name]
     if classes is not None:
         for name, score in scores.items():
             results[name] |= {"bins": score.reliability(), "per_class": score.per_class(classes)}
     return {"predictors": results, "deployed": method.deployed, "diversity": diversity, "agreement": agreement}
 
 
-def _spread(logits: Tensor) -> Tensor:
+AnyScores = Scores | MultiLabelScores
+
+
+def new_scores(task: Task, per_class: bool = False, thresholds: list[float] | None = None) -> AnyScores:
+    """Return empty scores of a task."""
+    if task.one_label:
+        return Scores(per_class)
+    return MultiLabelScores(None if thresholds is None else torch.tensor(thresholds, dtype=torch.float64))
+
+
+def _spread(logits: Tensor, task: Task) -> Tensor:
     """Sum over a batch of (m, B, C) the mean distance and the mean agreement of two peers."""
-    p, guess = logits.float().softmax(-1), logits.argmax(-1)
+    p, guess = task.probabilities(logits.float()), task.decisions(logits)
     pairs = list(combinations(range(len(p)), 2))
     distance = torch.stack([(p[a] - p[b]).norm(dim=-1).sum() for a, b in pairs]).mean()
-    agree = torch.stack([(guess[a] == guess[b]).float().sum() for a, b in pairs]).mean()
-    return torch.stack([distance, agree]).double()
+    equal = [(guess[a] == guess[b]).float() for a, b in pairs]
+    if not task.one_label:  # an image counts by the part of its classes that two agree on
+        equal = [same.mean(-1) for same in equal]
+    return torch.stack([distance, torch.stack([same.sum() for same in equal]).mean()]).double()
 
 
 def calibrations(
@@ -194,8 +215,8 @@ def calibrations(
         }
     result = {}
     for name, z in logits.items():
-        t = temperature(fit_logits[name], fit_y)
-        before, after = Scores(), Scores()
+        t = temperature(fit_logits[name], fit_y, method.task)
+        before, after = new_scores(method.task), new_scores(method.task)
         before.add(z, y)
         after.add(z / t, y)
         result[name] = {"temperature": t, **about, "before": before.result(), "after": after.result()}
@@ -214,3 +235,15 @@ def collect_logits(
                 parts.setdefault(name, []).append(z.float().cpu())
             labels.append(batch_labels.cpu())
     return {name: torch.cat(chunks) for name, chunks in parts.items()}, torch.cat(labels)
+
+
+def fit_thresholds(method: Method, data: Data, device: torch.device | str) -> dict[str, list[float]] | None:
+    """Return the thresholds of each predictor with the highest F1 on the held-out images, class by class.
+
+    None where each image has one label, or where no images are held out: then thresholds are 0.5.
+    """
+    if method.task.one_label or data.eval_split != "val":
+        return None
+    logits, labels = collect_logits(method, data, "val", device)
+    targets = probabilities(labels, len(data.classes)) > 0.5
+    return {name: best_thresholds(z, targets) for name, z in logits.items()}

@@ -30,7 +30,10 @@ class Metadata:
     input:      how a picture is prepared; see `Data.preprocessing`.
     classes:    the names of the classes, in the order of the logits.
     ensemble:   {method, options, peers, cut}, where all peers are in the file; None for a single network.
-    temperature: a divisor of the logits before the softmax; 1 without calibration.
+    temperature: a divisor of the logits before the softmax or sigmoid; 1 without calibration.
+    task:       single_label (softmax) or multi_label (a sigmoid for each class).
+    thresholds: of multi_label, above which probability each class is a label of the image; None for 0.5.
+    thresholds_from: the images that the thresholds were fitted on, in words.
     scores:     of an export, its figures on the images of `split`: at the end of training, or measured for int8.
     provenance: the run: method, data, epochs, seed; of an export, versions and date too.
     verified:   of an export, the comparison with the trained network.
@@ -43,6 +46,9 @@ class Metadata:
     classes: list[str]
     ensemble: dict[str, Any] | None = None
     temperature: float = 1.0
+    task: str = "single_label"
+    thresholds: list[float] | None = None
+    thresholds_from: str | None = None
     scores: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
     verified: dict[str, Any] = field(default_factory=dict)
@@ -54,7 +60,12 @@ class Metadata:
         return self.input["channels"], height, width
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
+        values = asdict(self)
+        if self.task == "single_label":  # files of one label an image are as they were before there were others
+            values = {
+                name: v for name, v in values.items() if name not in ("task", "thresholds", "thresholds_from")
+            }
+        return json.dumps(values, sort_keys=True)
 
 
 def parse_metadata(text: str | None, file: object) -> Metadata:
@@ -100,6 +111,10 @@ def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e6
 
 
+def _part(value: Any) -> bool:
+    return _number(value) and 0 <= value <= 1
+
+
 def _side(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_SIDE
 
@@ -142,6 +157,9 @@ _CHECKS: dict[str, Callable[[Metadata], bool]] = {
     "std": lambda m: m.input["mean"] is None or _deviations(m.input["std"], m.input["channels"]),
     "classes": lambda m: _names(m.classes),
     "temperature": lambda m: _number(m.temperature) and m.temperature > 0,
+    "task": lambda m: m.task in ("single_label", "multi_label"),
+    "thresholds": lambda m: m.thresholds is None or _numbers(m.thresholds, len(m.classes), _part),
+    "thresholds_from": lambda m: m.thresholds_from is None or _names([m.thresholds_from]),
     "ensemble": lambda m: _ensemble(m.ensemble),
     "quantized": lambda m: m.quantized is None or isinstance(m.quantized, dict),
 }

@@ -77,16 +77,21 @@ def name_network(file: Path, metadata: Metadata, model: str | None, option: str)
     return model or name
 
 
-def load_trained(source: str, model: str | None, num_classes: int, shape: Sequence[int]) -> nn.Module:
+def load_trained(
+    source: str, model: str | None, num_classes: int, shape: Sequence[int], task: str = "single_label"
+) -> nn.Module:
     """Load the network of a finished run, or of a .safetensors file, for images of `shape`.
 
-    `model` names the network where the file does not, or where it is the user's own code.
+    `model` names the network where the file does not, or where it is the user's own code. A file that says that
+    its network was trained for another task is refused.
     """
     path = Path(source)
     if not path.exists():
         raise InputError(f"There is no run directory or weights file {source}.")
     file = path / "student.safetensors" if path.is_dir() else path
     metadata, options = read_metadata(file) if file.is_file() else None, dict[str, Any]()
+    if metadata is not None and metadata.task != task:
+        raise InputError(f"The network in {source} was trained for the task {metadata.task}, not for {task}.")
     if metadata is not None:
         options = metadata.model["options"]
         model = metadata.model["name"] if path.is_dir() else name_network(file, metadata, model, "teacher_model")

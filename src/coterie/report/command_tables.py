@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -19,13 +20,28 @@ SCORE_COLUMNS = [
     ("calibration error", "ece", "{:.4f}"),
     ("Brier", "brier", "{:.4f}"),
 ]
-PREDICTOR_COLUMNS = [*SCORE_COLUMNS, ("parameters", "parameters", "{:,}"), ("MACs", "macs", "{:,}")]
+LABEL_SCORE_COLUMNS = [
+    SCORE_COLUMNS[0],
+    ("mAP %", "map", "{:.2f}"),
+    ("macro F1 %", "macro_f1", "{:.2f}"),
+    ("micro F1 %", "micro_f1", "{:.2f}"),
+    *SCORE_COLUMNS[-3:],
+]
+"""Of several labels an image."""
+COST_OF_USE = [("parameters", "parameters", "{:,}"), ("MACs", "macs", "{:,}")]
 CLASS_COLUMNS = [
     ("class", "class", "{}"),
     ("images", "images", "{:,}"),
     ("missed %", "error", "{:.2f}"),
     ("wrong guesses %", "false", "{:.2f}"),
     ("most often taken for", "taken_for", "{}"),
+]
+LABEL_COLUMNS = [
+    *CLASS_COLUMNS[:2],
+    ("average precision %", "ap", "{:.2f}"),
+    ("F1 %", "f1", "{:.2f}"),
+    ("wrong labels %", "false", "{:.2f}"),
+    ("threshold", "threshold", "{:.3f}"),
 ]
 COST_COLUMNS = [
     ("parameters", "parameters", "{0:,} ({1:.2f})"),
@@ -39,6 +55,19 @@ COST_COLUMNS = [
 """Columns with a value and its ratio to that of the plain network."""
 
 
+ColumnSpec = tuple[str, str, str]
+
+
+def score_columns(scores: Iterable[Mapping[str, Any]]) -> list[ColumnSpec]:
+    """Return the columns that suit the scores of predictors."""
+    return LABEL_SCORE_COLUMNS if any("map" in each for each in scores) else SCORE_COLUMNS
+
+
+def class_columns(classes: Iterable[Mapping[str, Any]]) -> list[ColumnSpec]:
+    """Return the columns that suit the scores of classes."""
+    return LABEL_COLUMNS if any("ap" in each for each in classes) else CLASS_COLUMNS
+
+
 def print_evaluation(result: dict[str, Any]) -> None:
     """Print what `evaluate_run` returns, with the parts that were asked for."""
     console, name, predictors = Console(), result["deployed"], result["predictors"]
@@ -46,12 +75,17 @@ def print_evaluation(result: dict[str, Any]) -> None:
     title = f"{result['run']} after {result['epochs']} epochs"
     if "selected" in result:
         title += f", {SELECTED} by the error of {result['selected']}"
-    print_table(keyed_table(title, PREDICTOR_COLUMNS, rows), console)
+    note = ""
+    if "map" in predictors[name]:
+        fitted = "the thresholds fitted on the held-out images" if "thresholds" in predictors[name] else "0.5"
+        note = f"F1 is that of labels with a probability above {fitted}."
+    print_table(keyed_table(title, [*score_columns(rows), *COST_OF_USE], rows, note), console)
     for kind, value in result["diversity"].items():
         agree = 100 * result["agreement"][kind]
         console.print(f"{kind} peers: diversity {value:.4f}, agreement {agree:.2f} %", highlight=False)
-    classes = [{**row, "taken_for": row["taken_for"] or NOTHING} for row in predictors[name]["per_class"]]
-    print_table(keyed_table(f"{name} (deployed), class by class", CLASS_COLUMNS, classes), console)
+    classes = [{**row, "taken_for": row.get("taken_for") or NOTHING} for row in predictors[name]["per_class"]]
+    by_class = keyed_table(f"{name} (deployed), class by class", class_columns(classes), classes)
+    print_table(by_class, console)
     if "calibrated" in predictors[name]:
         print_table(_calibration_table(predictors, predictors[name]["calibrated"]), console)
     if "costs" in result:

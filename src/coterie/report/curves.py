@@ -13,6 +13,7 @@ from ..runs.reader import Record, score
 from .charts import COLOURS, DASHES, Curve, in_words, line_chart
 from .content import Figure, ReportSection
 from .groups import Group, RecordNumber, deployed_error, has_one_seed, settings
+from .score_columns import error_heading
 
 POINTS = 150
 """A curve of more epochs is thinned to this many points, its last one kept."""
@@ -34,16 +35,20 @@ def curves_section(groups: Sequence[Group]) -> ReportSection:
     axes = [TimeAxis(same) for same in settings(groups).values()]
     for axis in axes:
         errors = axis.curves(lambda g: deployed_error)
-        section.blocks += axis.figures("error", "Error of the deployed network", errors, "error %")
+        section.blocks += axis.figures(
+            "error", "Error of the deployed network", errors, error_heading(axis.groups)
+        )
         closer = [curve.after(axis.half) for curve in errors]
         if max((len(curve.x) for curve in closer), default=0) >= 4:
-            section.blocks += axis.figures("second-half", "Second half of the training", closer, "error %")
+            section.blocks += axis.figures(
+                "second-half", "Second half of the training", closer, error_heading(axis.groups)
+            )
     for g in groups:
         predictors = {name for run in g.counted for name in run.last["predictors"]}
         kinds = {label: predictor_error(name) for name, label in KINDS.items() if name in predictors}
         if len(kinds) > 1:
             section.blocks += _recipe_figures(
-                g, "predictors", "Raw, mean and ensemble predictors", kinds, "error %", len(DASHES)
+                g, "predictors", "Raw, mean and ensemble predictors", kinds, error_heading([g]), len(DASHES)
             )
     for g in groups:
         terms = list(dict.fromkeys(n for run in g.runs for r in run.records for n in r["terms"]))
@@ -64,12 +69,14 @@ def diversity_section(groups: Sequence[Group]) -> ReportSection:
     """Show how far the peers are from each other over time, and what their ensemble makes of it (Fig. 4)."""
     lead = (
         "Peers that say the same teach each other nothing. Diversity is the branch variance of Fig. 4: "
-        "the L2 distance between the softmax outputs of two peers, averaged over pairs and images."
+        "the L2 distance between the probabilities of two peers, averaged over pairs and images."
     )
     section = ReportSection("diversity", "Peers: diversity and agreement", lead)
     for same in settings(groups).values():
         axis = TimeAxis(same)
-        for key, y, factor in (("diversity", "L2 distance", 1), ("agreement", "same class named, %", 100)):
+        several = any(g.several_labels for g in same)
+        agreed = "classes of which both say the same, %" if several else "same class named, %"
+        for key, y, factor in (("diversity", "L2 distance", 1), ("agreement", agreed, 100)):
             curves = [
                 axis.curve(g, f"{g.label}, {name} peers", part(key, kind, factor), colour, dash)
                 for colour, g in enumerate(same)
@@ -77,7 +84,8 @@ def diversity_section(groups: Sequence[Group]) -> ReportSection:
             ]
             section.blocks += axis.figures(key, f"{key.capitalize()} of peers", curves, y, False)
         accuracies = axis.curves(lambda g: _ensemble_accuracy)
-        section.blocks += axis.figures("ensemble", "Accuracy of the ensemble", accuracies, "accuracy %", False)
+        title, y = ("mAP of the ensemble", "mAP %") if several else ("Accuracy of the ensemble", "accuracy %")
+        section.blocks += axis.figures("ensemble", title, accuracies, y, False)
     return section
 
 
@@ -95,8 +103,10 @@ def cost_figures(groups: Sequence[Group], unit: str, unit_seconds: float) -> lis
             curves.append(Curve(g.label, x, y, colour=colour, dash=colour // COLOURS))
     setting = groups[0].setting
     return [
-        *figures("computation", f"Error over computation, {setting}", by_macs, "error %", x="training MACs"),
-        *figures("time", f"Error over time, {setting}", by_clock, "error %", x=f"{unit} of training"),
+        *figures(
+            "computation", f"Error over computation, {setting}", by_macs, error_heading(groups), x="training MACs"
+        ),
+        *figures("time", f"Error over time, {setting}", by_clock, error_heading(groups), x=f"{unit} of training"),
     ]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from .content import ReportSection
 from .groups import Group
+from .score_columns import error_heading
 from .sections import by_setting, error_cell
 from .summary import ratio
 from .table import Cell, number, spread, text
@@ -32,8 +33,8 @@ def deployment_section(groups: Sequence[Group]) -> ReportSection:
         for name, network in g.evaluation.networks.items()
     ]
     if rows:
-        columns = ["method", "network", "error %", "balanced error %", "parameters", "MACs", "latency, ms"]
-        columns.append("latency, × plain")
+        columns = ["method", "network", error_heading(groups), "balanced error %", "parameters", "MACs"]
+        columns += ["latency, ms", "latency, × plain"]
         note = (
             "Latency: median for one image, on the machine that evaluated the run, measured in turns with the "
             "plain network. Each run was measured at another time: compare the ratios, not the milliseconds."

@@ -82,6 +82,11 @@ class Group:
         records = [run.deployed_record for run in self.counted]
         return Spread.of(score(record, predictor or record["deployed"], metric) for record in records)
 
+    @property
+    def several_labels(self) -> bool:
+        """Whether images have several labels: its error is then 100 - mAP."""
+        return self.final("map").count > 0
+
     def error(self, predictor: str | None = None) -> Spread:
         return self.final("error", predictor)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..metrics.seeds import NOTHING, PAIRED, Spread
 from ..runs.selection import SELECTED, errors_sentence
 from .charts import brief, reliability_chart
-from .command_tables import CLASS_COLUMNS
+from .command_tables import class_columns
 from .content import Figure, Gallery, Picture, ReportSection
 from .curves import cost_figures
 from .groups import (
@@ -22,6 +22,7 @@ from .groups import (
     settings,
     won_seeds,
 )
+from .score_columns import SEVERAL_LABELS, Column, balanced_column, error_heading, other_scores
 from .summary import clock_ratio, ratio
 from .table import Cell, Table, difference, keyed_table, number, spread, text
 
@@ -30,9 +31,6 @@ NOT_OF_THE_MACHINE = ("command", "seed", "date", "continued")
 ONE_SEED = "Differences are those of one seed (1), which says nothing about chance."
 SHOWN = 4
 """So many recipes have their calibration and mistakes shown; the Baselines and the best come first."""
-Column = Callable[[Group, Group | None], Cell]
-"""Makes a cell of a group and the reference of its setting."""
-MISSED_COLUMNS = [column for column in CLASS_COLUMNS if column[1] != "false"]
 
 
 def by_setting(title: str, columns: Sequence[str], rows: list[list[Cell]], note: str = "") -> Table:
@@ -67,13 +65,14 @@ def results_section(groups: Sequence[Group]) -> ReportSection:
         seeds = won_seeds(g, base) if base is not None and g is not base else None
         return Cell(NOTHING) if seeds is None else Cell(f"{seeds[0]} of {seeds[1]}", seeds[0])
 
+    heading = error_heading(groups)
     columns: dict[str, Column] = {
-        "error %": lambda g, _: error_cell(g),
-        "balanced error %": lambda g, _: spread(g.final("balanced_error")),
+        heading: lambda g, _: error_cell(g),
+        **balanced_column(groups),
         f"against {reference_name(groups)}": against,
         "seeds won": won,
-        "ensemble error %": lambda g, _: error_cell(g, "ensemble"),
-        "top-5 error %": lambda g, _: spread(g.final("top5_error")),
+        f"ensemble {heading}": lambda g, _: error_cell(g, "ensemble"),
+        **other_scores(groups),
         "NLL": lambda g, _: spread(g.final("nll"), 3),
         "calibration error": lambda g, _: spread(g.final("ece"), 4),
         "seeds": lambda g, _: number(len(g.counted), "{:.0f}"),
@@ -92,6 +91,7 @@ def results_section(groups: Sequence[Group]) -> ReportSection:
         f"classes' errors. {ONE_SEED if one else PAIRED} Without a seed in common (0) the means are compared. "
         "Seeds won: with how many of the common seeds it errs less."
     )
+    note += SEVERAL_LABELS if any(g.several_labels for g in groups) else ""
     tested = {g.tested_on for g in groups}
     if "held-out images" in tested:
         note += " Errors are on the images a run held out"
@@ -120,8 +120,8 @@ def cost_section(groups: Sequence[Group]) -> ReportSection:
         return number(None if base is None else ratio(g.planned_macs, base.planned_macs), "{:.2f}")
 
     columns: dict[str, Column] = {
-        "error %": lambda g, _: error_cell(g),
-        "balanced error %": lambda g, _: spread(g.final("balanced_error")),
+        error_heading(groups): lambda g, _: error_cell(g),
+        **balanced_column(groups),
         "MACs per image and step": lambda g, _: _macs(g.evaluation.step_macs),
         "MACs in all": lambda g, _: _macs(g.total_macs),
         f"× {base_name}": times_base,
@@ -176,7 +176,8 @@ def calibration_section(groups: Sequence[Group]) -> ReportSection:
         bins, tested = g.evaluation.bins, g.evaluation.tested
         if bins:
             title = f"{g.label}, {g.setting}"
-            ece = sum(abs(confidence - accuracy) * n for confidence, accuracy, n in bins) / max(1, tested)
+            count = max(1, sum(n for _, _, n in bins))  # with several labels an image, of all its classes
+            ece = sum(abs(confidence - accuracy) * n for confidence, accuracy, n in bins) / count
             note = f"Expected calibration error {ece:.4f}; seed {g.evaluated.seed}, {g.deployed}, "
             note += f"{tested:,} {g.tested_on}."
             section.blocks.append(Figure("reliability", title, reliability_chart(title, bins, colour), note, note))
@@ -193,9 +194,10 @@ def mistakes_section(groups: Sequence[Group]) -> ReportSection:
             note = "" if g.tested_on == "test images" else "Of the images the run held out."
             section.blocks.append(Gallery(f"Most confident mistakes: {name}", pictures, note))
         if classes:
-            rows = [{**row, "taken_for": row["taken_for"] or NOTHING} for row in classes[:20]]
+            rows = [{**row, "taken_for": row.get("taken_for") or NOTHING} for row in classes[:20]]
             note = f"The 20 of {len(classes)} classes that are missed most." if len(classes) > 20 else ""
-            section.blocks.append(keyed_table(f"Classes: {name}", MISSED_COLUMNS, rows, note))
+            columns = [column for column in class_columns(rows) if column[1] != "false"]
+            section.blocks.append(keyed_table(f"Classes: {name}", columns, rows, note))
     return section
 
 

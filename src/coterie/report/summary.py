@@ -16,7 +16,7 @@ def summary_tiles(groups: Sequence[Group]) -> list[Tile]:
     ours, base = best(groups), reference(groups)
     if ours is None:
         return []
-    tiles = [_error_tile(ours, "error with")]
+    tiles = [_error_tile(ours, f"{'100 − mAP' if ours.several_labels else 'error'} with")]
     if base is not None and base is not ours:
         tiles.append(_error_tile(base, "with"))
         gap = error_difference(ours, base)
@@ -58,6 +58,8 @@ def _story(groups: Sequence[Group]) -> str:
     setting, base, ours = groups[0].setting, reference(groups), best(groups)
     if ours is None:
         return f"{setting}: no run has finished an epoch yet."
+    if ours.several_labels:
+        return _story_of_labels(setting, ours, base)
     error = f"{ours.error().text()} % of the {ours.tested_on}{_so_far(ours)}"
     if base is None or ours is base:
         seeds = " (one seed)" if len(ours.counted) == 1 else ""
@@ -95,6 +97,20 @@ def _chance(groups: Sequence[Group]) -> str:
     names = f"{', '.join(g.label for g in guessing[:3])}{more}"
     error = guessing[0].evaluation.guessing_error
     return f" No better than guessing: {names}; always naming the commonest class errs on {error:.2f} %."
+
+
+def _story_of_labels(setting: str, ours: Group, base: Group | None) -> str:
+    """Tell the mAP of images with several labels."""
+    text = f"{setting}: trained with {ours.label}, the network has a mAP of {ours.final('map').text()} % on the "
+    text += f"{ours.tested_on}{_so_far(ours)}"
+    if base is None or ours is base:
+        return f"{text}."
+    text += f", with {base.label} {base.final('map').text()} %{_so_far(base)}"
+    gap = error_difference(ours, base)
+    if gap is None:
+        return f"{text}: too early to compare."
+    change = f"{abs(gap.mean):.2f} points {'higher' if gap.mean <= 0 else 'lower'}"
+    return f"{text}: {change} (error {_caveat(gap)})."
 
 
 def _so_far(g: Group) -> str:

@@ -9,6 +9,7 @@ from ..config.recipe import Recipe
 from ..errors import printable
 from ..methods import Method
 from ..methods.base import method_summary
+from ..metrics.evaluate import fit_thresholds
 from ..models.metadata import Metadata
 
 
@@ -18,7 +19,11 @@ def describe_run(recipe: Recipe) -> dict[str, Any]:
 
 
 def describe_predictor(recipe: Recipe, method: Method, name: str, epochs: int) -> Metadata:
-    """Return the metadata of a predictor, without scores; `epochs` is the number of epochs it was trained."""
+    """Return the metadata of a predictor, without scores; `epochs` is the number of epochs it was trained.
+
+    With several labels an image, thresholds are fitted on the images that the run held out.
+    """
+    thresholds = fit_thresholds(method, recipe.data, next(method.parameters()).device)
     ensemble = None
     if name.endswith("ensemble"):
         split = method.net.split
@@ -42,6 +47,9 @@ def describe_predictor(recipe: Recipe, method: Method, name: str, epochs: int) -
         input=recipe.data.preprocessing(),
         classes=[printable(label.strip()) for label in recipe.data.classes],  # lines of a file, or folders
         ensemble=ensemble,
+        task=method.task.name,
+        thresholds=None if thresholds is None else thresholds[name],
+        thresholds_from=None if thresholds is None else f"{recipe.data.eval_size:,} held-out images",
         provenance={
             "method": recipe.method_class.__name__,
             "data": recipe.data.title,

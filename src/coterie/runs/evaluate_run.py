@@ -21,7 +21,7 @@ from ..data.inspection import to_picture
 from ..errors import InputError, reason, warn
 from ..files import write
 from ..methods import Method
-from ..metrics.evaluate import calibrations, evaluate
+from ..metrics.evaluate import calibrations, evaluate, fit_thresholds
 from ..metrics.mistakes import Mistake, Mistakes
 from ..peers.cost import interleaved, macs, parameters, plain_training_macs, training_macs
 from ..peers.net import standalone
@@ -46,9 +46,11 @@ def evaluate_run(
     recipe, method, epochs = restored(directory, objects)
     if data is not None:
         data.resolve_seed(recipe.seed)
-    tested = recipe.data if data is None else _same_classes(recipe.data, data)
+        data.task = "auto" if method.task.one_label else "multi_label"
+    tested = recipe.data if data is None else _same_classes(recipe.data, data, not method.task.one_label)
     device = recipe.torch_device()
-    scored = _score(method.to(device), tested, "test", device)
+    thresholds = fit_thresholds(method.to(device), recipe.data, device)
+    scored = _score(method, tested, "test", device, thresholds)
     if data is None:
         write_evaluation(directory, recipe, method, epochs, scored if tested.eval_split == "test" else None)
     result, _ = scored
@@ -103,11 +105,17 @@ def write_evaluation(
         warn(f"{file} could not be written ({type(error).__name__}: {reason(error)}).")
 
 
-def _score(method: Method, data: Data, split: SplitName, device: torch.device) -> tuple[dict[str, Any], Mistakes]:
+def _score(
+    method: Method,
+    data: Data,
+    split: SplitName,
+    device: torch.device,
+    thresholds: dict[str, list[float]] | None = None,
+) -> tuple[dict[str, Any], Mistakes]:
     """Return the scores of every predictor on a split, and the deployed one's most confident mistakes."""
-    mistakes = Mistakes(MISTAKES)
+    mistakes = Mistakes(MISTAKES, method.task)
     batches = data.test_batches(1000, split=split, device=device)
-    result = evaluate(method, batches, device, classes=data.classes, mistakes=mistakes)
+    result = evaluate(method, batches, device, classes=data.classes, mistakes=mistakes, thresholds=thresholds)
     for name, network in method.predictors().items():
         result["predictors"][name] |= {"parameters": parameters(network), "macs": macs(network, data.shape)}
     return result, mistakes
@@ -133,15 +141,17 @@ def _describe(mistake: Mistake, data: Data) -> dict[str, Any]:
     picture.save(file, "PNG")
     return {
         "image": mistake.image,
-        "label": data.classes[mistake.label],
-        "guess": data.classes[mistake.guess],
+        "label": data.label_text(mistake.label),
+        "guess": f"not {data.classes[mistake.guess]}" if mistake.missed else data.classes[mistake.guess],
         "confidence": mistake.confidence,
         "png": base64.b64encode(file.getvalue()).decode(),
     }
 
 
-def _same_classes(trained: Data, other: Data) -> Data:
+def _same_classes(trained: Data, other: Data, several: bool) -> Data:
     other.load()
+    if other.several_labels and not several:
+        raise InputError(f"{other.title} has several labels an image, but the run was trained for one.")
     if list(other.classes) != list(trained.classes):
         raise InputError(
             f"{other.title} has other classes than the run's {trained.title}: "

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..config.recipe import Recipe
 from ..data import Data
+from ..data.targets import class_counts, probabilities
 from ..errors import printable, warn
 from ..methods import Method
-from ..metrics.chance import guessing_error, is_at_chance
+from ..metrics.chance import guessing_error, is_at_chance, random_order_error
 
 SHORTEST_HORIZON = 2.0
 """Steps; below, averaged weights are hardly anything but the last ones."""
@@ -37,7 +39,7 @@ def warn_before_training(recipe: Recipe, method: Method, processes: int) -> None
             f"batch-norm sees {together} images at once in {steps} steps an epoch, so that its statistics are "
             "noisy: raise --batch."
         )
-    counts = np.bincount(recipe.data.labels["train"], minlength=len(recipe.data.classes))
+    counts = class_counts(recipe.data.labels["train"], len(recipe.data.classes))
     few = np.flatnonzero(counts < FEWEST_IMAGES)
     if len(few):
         classes = "1 class has" if len(few) == 1 else f"{len(few):,} classes have"
@@ -49,7 +51,15 @@ def warn_of_chance(data: Data, record: dict[str, Any]) -> None:
     """Warn where the last record's deployed network is no better than guessing."""
     name, labels = record["deployed"], data.labels[data.eval_split]
     error = record["predictors"][name]["error"]
-    if is_at_chance(error, labels):
+    if "map" in record["predictors"][name]:
+        targets = probabilities(torch.from_numpy(labels), len(data.classes)).numpy()
+        chance, deviation = random_order_error(targets)
+        if error > chance - 2 * deviation:
+            warn(
+                f"{name} has a mAP of {100 - error:.2f} % on {len(labels):,} images, which is chance level: a "
+                f"random order of them has {100 - chance:.2f} %."
+            )
+    elif is_at_chance(error, labels):
         warn(
             f"{name} errs on {error:.2f} % of {len(labels):,} images, which is chance level: always naming the "
             f"commonest class errs on {guessing_error(labels):.2f} %."

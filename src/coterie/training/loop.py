@@ -71,7 +71,8 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
             if recipe.mix is None:
                 return views, labels
             draws = (recipe.seed, step, world.rank)
-            return recipe.mix(views, labels, len(data.classes), rates.progress(step), draws)
+            several = not method.task.one_label
+            return recipe.mix(views, labels, len(data.classes), rates.progress(step), draws, several)
 
         def save(due: bool) -> None:
             """Save if a checkpoint is due; if any process has received a stop signal, save and stop."""

@@ -75,8 +75,10 @@ class ProgressReporter:
         """Show the record of a finished epoch; as a plain line at most every two seconds."""
         self.updated = time.monotonic()
         scores, spent = record["predictors"][record["deployed"]], record["time"]
-        error = f"error {scores['error']:.2f} %"
-        if abs(scores["balanced_error"] - scores["error"]) >= 0.005:  # classes of different size
+        error = f"mAP {scores['map']:.2f} %" if "map" in scores else f"error {scores['error']:.2f} %"
+        if (
+            abs(scores.get("balanced_error", scores["error"]) - scores["error"]) >= 0.005
+        ):  # classes of different size
             error += f"  balanced {scores['balanced_error']:.2f} %"
         note = f"{error}  {_terms(record['terms'])}  {spent['images_per_second']:.0f} images/s"
         self.bar.update(self.task, note=note)
