@@ -153,7 +153,7 @@ def from_file(file: Path, objects: Mapping[str, Any] = {}, needed: Collection[st
         needed: the options that matter; others that are labels get their default.
     """
     try:
-        options = yaml.safe_load(file.read_text())
+        options = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError:
         raise InputError(f"{file.parent} is not a run directory: it has no {file.name}.") from None
     except (yaml.YAMLError, UnicodeDecodeError):

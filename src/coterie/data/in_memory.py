@@ -1,4 +1,4 @@
-"""Small images in memory: the whole set in uint8, the views of a batch cut out on the device."""
+"""Small images in memory: the whole set in uint8, on the device that trains; views are cut out there."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from .base import Data
 from .batch import BatchRequest, Crops, LoadedBatch, SplitName
+from .device import to_device
 from .images import to_image
 from .rng import draws
 from .sampler import Indices
@@ -20,13 +22,16 @@ from .sampler import Indices
 Pixels = NDArray[np.uint8]
 Stored: TypeAlias = "tuple[Pixels | Joined, Indices, Pixels | Joined, Indices]"
 """Training pixels (N, C, H, W) in uint8 and labels in int64, then the test set's."""
+LARGEST_ON_DEVICE = 2 * 2**30
+"""Bytes of pixels of a split that a GPU is given to keep; those of a larger one are sent batch by batch."""
 
 
 class InMemory(Data):
     """A set of small images of one size.
 
     A subclass says in `read` where its pixels come from. What `read` maps from a file is never copied: processes
-    share the pages of that file.
+    share the pages of that file. A GPU gets the pixels and labels of a split once, and from then on the numbers of
+    the images of a batch, and where to crop them.
     """
 
     padding = 4
@@ -46,10 +51,11 @@ class InMemory(Data):
         self._stored = {"train": pixels, "val": pixels, "test": test_pixels}
         channels, height, width = pixels[np.arange(1)].shape[1:]
         self.shape = (channels, height, width)
+        self._on_device: dict[tuple[SplitName, torch.device], tuple[Tensor, Tensor]] = {}
 
     def load_batch(self, request: BatchRequest) -> LoadedBatch:
-        pixels = torch.from_numpy(self._pixels(request.split, request.images))
-        labels = torch.from_numpy(self.labels[request.split][request.images])
+        operations = request.count is not None and self.augment.operations()
+        pixels, labels = self._images(request, on_host=bool(operations))
         if request.count is None:
             return LoadedBatch(pixels[None], labels)
         top, left, flip, change = np.moveaxis(
@@ -58,7 +64,7 @@ class InMemory(Data):
         padding = self.padding if self.augment.crops else 0
         places = [top * (2 * padding + 1), left * (2 * padding + 1), (flip < 0.5) & self.augment.flips]
         crops = Crops(torch.from_numpy(np.stack(places).astype(np.int64)), padding)
-        if self.augment.operations():  # many small operations on one view at a time: not for a GPU
+        if operations:  # many small operations on one view at a time: not for a GPU
             return LoadedBatch(self.augment.each(crops.cut(pixels), change), labels)
         return LoadedBatch(pixels[None], labels, crops=crops)
 
@@ -67,6 +73,22 @@ class InMemory(Data):
 
     def preprocessing(self) -> dict[str, Any]:
         return {**super().preprocessing(), "filter": "box" if self.halves else "bilinear"}
+
+    def _images(self, request: BatchRequest, on_host: bool) -> tuple[Tensor, Tensor]:
+        """Return the pixels and labels of a request: of the device that keeps them, or of this one."""
+        split, images = request.split, request.images
+        size = len(self.labels[split]) * int(np.prod(self.shape))
+        if on_host or request.on_cpu or size > LARGEST_ON_DEVICE:
+            return torch.from_numpy(self._pixels(split, images)), torch.from_numpy(self.labels[split][images])
+        device = torch.empty(0, device=request.device).device  # `cuda` and `cuda:0` may be the same
+        key = split, device
+        if key not in self._on_device:
+            pixels = torch.from_numpy(self._pixels(split, np.arange(len(self.labels[split]))))
+            labels = torch.from_numpy(self.labels[split])
+            self._on_device[key] = to_device(pixels, device), to_device(labels, device)
+        numbers = to_device(torch.from_numpy(images), device)
+        pixels, labels = self._on_device[key]
+        return pixels[numbers], labels[numbers]
 
     def _pixels(self, split: SplitName, images: Indices) -> Pixels:
         return self._stored[split][self.positions[split][images]]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from .device import accumulator_dtype
 
 
 def checked_targets(targets: Tensor, batch: int, classes: int | None, values: bool = True) -> Tensor:
@@ -29,7 +30,7 @@ def checked_targets(targets: Tensor, batch: int, classes: int | None, values: bo
         if not (targets >= 0).all():
             raise InputError("Targets must not be negative or NaN: they are probabilities.")
         tolerance = 1e-2 if targets.dtype in (torch.float16, torch.bfloat16) else 1e-4
-        if (targets.double().sum(1) - 1).abs().max() > tolerance:
+        if (targets.to(accumulator_dtype(targets.device)).sum(1) - 1).abs().max() > tolerance:
             raise InputError("The probabilities of each target must sum to 1.")
     missing = 0 if classes is None else classes - targets.shape[1]
     return torch.nn.functional.pad(targets, (0, missing)) if missing else targets

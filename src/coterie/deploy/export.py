@@ -141,7 +141,7 @@ def _describe_export(
     elif size is None:
         last = RunDirectory(directory).metrics()[-1]
         metadata.scores = {"split": last["split"], **last["predictors"].get(name, {})}
-    environment = json.loads((directory / "environment.json").read_text())
+    environment = json.loads((directory / "environment.json").read_text(encoding="utf-8"))
     for key in ("date", "commit", "coterie", "torch", "python", "processor"):
         metadata.provenance[key] = environment.get(key)
     return metadata

@@ -115,7 +115,7 @@ def load_trained(source: str, model: str | None, num_classes: int, shape: Sequen
 def _read_model(run: Path) -> tuple[str, dict[str, Any]]:
     """Read a run's model and its options."""
     try:
-        config = yaml.safe_load((run / "config.yaml").read_text())
+        config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
         return config["model"], config["model_options"]
     except (OSError, KeyError, TypeError, yaml.YAMLError):
         raise InputError(f"{run} is not a run directory: it has no config.yaml that names a model.") from None

@@ -67,7 +67,7 @@ def draw_figure(tables: ResultTables) -> Path | None:
     setting = tables.lines[0].setting
     title = setting if experiment == "split" else f"{paper_title(experiment)}: {setting}"
     file = tables.runs.out / f"{experiment}.svg"
-    file.write_text(picture(title, panels, legend))
+    file.write_text(picture(title, panels, legend), encoding="utf-8")
     return file
 
 

@@ -221,7 +221,7 @@ def deployment_section(groups: Sequence[Group]) -> ReportSection:
 def _measured(g: Group) -> list[list[Cell]]:
     """Read what `deploy.latency` wrote into the run, if it was asked to."""
     try:
-        costs = json.loads((g.evaluated.path / "costs.json").read_text())
+        costs = json.loads((g.evaluated.path / "costs.json").read_text(encoding="utf-8"))
         plain, rows = costs["plain"], []
         for name, row in costs.items():
             cells = [text(g.setting), text(g.label), text(name)]

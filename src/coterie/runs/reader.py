@@ -142,7 +142,7 @@ def read_run(path: Path) -> Result:
         result.problems.append("no epoch has finished: there is no metrics.jsonl")
         return result
     records = {}
-    lines = file.read_text(errors="replace").splitlines()
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
@@ -164,7 +164,7 @@ def read_run(path: Path) -> Result:
 def _mapping(result: Result, name: str, load: Callable[[str], Any]) -> dict[str, Any]:
     """Return the mapping in a file of the run, or an empty one with a problem that says why."""
     try:
-        content = load((result.path / name).read_text())
+        content = load((result.path / name).read_text(encoding="utf-8"))
     except OSError:
         result.problems.append(f"there is no {name}")
     except (ValueError, yaml.YAMLError, RecursionError):
