@@ -90,8 +90,8 @@ def _sync(file: Path) -> None:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Wait until a directory's list of files is on the disk; Windows opens no directories."""
-    if os.name != "nt":
+    """Wait until a directory's list of files is on the disk."""
+    with suppress(PermissionError):  # Windows opens no directories
         _sync_descriptor(os.open(directory, os.O_RDONLY))
 
 

@@ -56,7 +56,7 @@ def _step_and_scores(method: Method, recipe: Any, device: torch.device) -> tuple
 
 
 def check_training(out: Path) -> None:
-    """A training that the CPU began goes on on the device; each image's pixels are sent there once, then numbers."""
+    """A training that the CPU began goes on on the device, which is sent each image once, and then numbers."""
     options: dict[str, Any] = {"method": "PCL", "epochs": 2, "ema_horizon": 0.5, "mix": "CutMix"}
     train_recipe(small_recipe(**options, device="cpu"), out / "cpu")
     original, left = Method.after_step, [6]

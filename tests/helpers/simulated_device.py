@@ -1,7 +1,7 @@
 """A second device in Python: what torch does there is computed on the CPU, but under the rules of a GPU.
 
-Importing this module registers the device `sim` for the whole process. It takes no float64, as Apple's GPUs do not,
-and refuses operations that mix its tensors with those of the CPU, as every GPU does.
+Importing this module registers the device `sim` for the whole process. It takes no float64, as Apple's GPUs, and
+refuses operations that mix its tensors with those of the CPU, as every GPU.
 """
 
 from __future__ import annotations
@@ -93,34 +93,35 @@ def simulated_device() -> Iterator[torch.device]:
 
 def _compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     tensors = [value for value in tree_iter((args, kwargs)) if isinstance(value, Tensor)]
-    ours = [isinstance(tensor, SimTensor) for tensor in tensors]
+    ours = [_is_ours(tensor) for tensor in tensors]
     target = kwargs.get("device")
     on_device = any(ours) if target is None else torch.device(target).type == "sim"
     if func in COPIES:
         _note_transfer(tensors, on_device)
-    # As on a GPU, a number may come from the CPU: a tensor without dimensions.
-    elif any(ours) and any(not here and tensor.dim() for here, tensor in zip(ours, tensors, strict=True)):
-        if "index" not in func.__name__:  # torch's own indexing takes indices of the CPU
-            raise RuntimeError(f"Expected all tensors to be on the same device: {func}")
+    # As on a GPU, numbers (tensors without dimensions) and indices may come from the CPU.
+    elif any(ours) and "index" not in func.__name__ and any(t.dim() for t in tensors if not _is_ours(t)):
+        raise RuntimeError(f"Expected all tensors to be on the same device: {func}")
     if func is torch.ops.aten.copy_.default:
         on_device = isinstance(args[0], SimTensor)
     raw_kwargs = tree_map(_unwrap, kwargs)
     if target is not None:
         raw_kwargs["device"] = torch.device("cpu")
     out = func(*tree_map(_unwrap, args), **raw_kwargs)
-    if func is torch.ops.aten._to_copy.default and not on_device:
-        return out
-    if not on_device:
-        return out if not any(ours) else return_and_correct_aliasing(func, args, kwargs, out)
+    if not on_device:  # also a copy to the host
+        return args[0] if func is torch.ops.aten.copy_.default else out
     if any(isinstance(value, Tensor) and value.dtype == torch.float64 for value in tree_iter(out)):
         raise TypeError(f"This device has no float64: {func}")
     return return_and_correct_aliasing(func, args, kwargs, tree_map(_wrap, out))
 
 
+def _is_ours(value: Any) -> bool:
+    return isinstance(value, SimTensor)
+
+
 def _note_transfer(tensors: list[Tensor], to_device: bool) -> None:
     source, target = tensors[-1], tensors[0]
-    here = isinstance(source, SimTensor)
-    there = isinstance(target, SimTensor) if len(tensors) > 1 else to_device
+    here = _is_ours(source)
+    there = _is_ours(target) if len(tensors) > 1 else to_device
     if here != there:
         transfers.append(("to device" if there else "to host", tuple(source.shape), source.dtype))
 

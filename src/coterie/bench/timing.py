@@ -78,7 +78,8 @@ def synchronize() -> None:
 def in_subprocess(build: Callable[[], Call]) -> Iterator[Callable[[], Any]]:
     """Build a callable in a new process by a picklable function; yield what calls it there.
 
-    The process is forked from one that has imported torch and used nothing of it, which is quick and safe; Windows, which has no fork, starts it anew.
+    The process is forked from one that has imported torch and used nothing of it, which is quick and safe; on
+    Windows, which has no fork, it imports torch itself.
     """
     forks = "forkserver" in multiprocessing.get_all_start_methods()
     context: BaseContext = multiprocessing.get_context("forkserver" if forks else "spawn")

@@ -1,4 +1,4 @@
-"""A batch on its way: requested by image numbers, loaded as uint8 pixels; cut, flipped, normalised on the device."""
+"""A batch on its way: requested by image numbers, loaded as uint8 pixels, cut and normalised on the device."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class LoadedBatch:
     """Pixels (views, images, C, H, W), the labels, and the images that could not be read, each with the reason.
 
     Pixels are uint8, a quarter of the bytes; those of a `Dataset` that makes its own views are floats. With
-    `crops` they are whole images (1, images, C, H, W), from which the device cuts the views. `flips` (views, images)
-    says which views the device has to flip.
+    `crops` they are whole images (1, images, C, H, W), from which the device cuts the views.
+    `flips` (views, images) says which views the device has to flip.
     """
 
     pixels: Tensor
