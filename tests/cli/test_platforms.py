@@ -1,4 +1,4 @@
-"""The commands without what Windows lacks: no fork, no fcntl, no resource, no UTF-8 by default, replacement refused."""
+"""The commands without what Windows lacks: no fork, no fcntl, no UTF-8 by default, files in use not replaced."""
 
 from __future__ import annotations
 
@@ -65,18 +65,13 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def windows_like(*command: object) -> subprocess.CompletedProcess[str]:
     """Run Python without what Windows lacks; ASCII stands for its code page."""
     paths = [str(HELPER), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    environment = {
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONUTF8": "0",
-        "PYTHONCOERCECLOCALE": "0",
-        "LC_ALL": "C",
-    }
+    ascii_default = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
     return subprocess.run(
         [sys.executable, *map(str, command)],
         capture_output=True,
         encoding="utf-8",
         errors="replace",
-        env={**os.environ, **environment},
+        env={**os.environ, **ascii_default, "PYTHONPATH": os.pathsep.join(paths)},
         timeout=300,
     )
 

@@ -11,23 +11,12 @@ import signal
 import sys
 
 import filelock  # noqa: F401  # locks by fcntl here, by msvcrt on Windows
-import torch.multiprocessing
 import torch.utils.data  # noqa: F401
 
 HIDDEN = ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "readline")
 for name in HIDDEN:
     sys.modules[name] = None  # type: ignore[assignment]  # importing it raises ModuleNotFoundError
-for name in (
-    "fork",
-    "forkpty",
-    "killpg",
-    "setsid",
-    "sched_getaffinity",
-    "sysconf",
-    "uname",
-    "statvfs",
-    "getloadavg",
-):
+for name in ("fork", "forkpty", "killpg", "setsid", "sched_getaffinity", "sysconf", "uname", "statvfs"):
     delattr(os, name)
 for name in ("SIGUSR1", "SIGHUP", "SIGQUIT", "SIGALRM"):
     delattr(signal, name)
@@ -39,12 +28,9 @@ _open = os.open
 
 
 def open_file(path, flags, *arguments, **options):  # type: ignore[no-untyped-def]
-    """Refuse directories, as Windows does."""
-    if (
-        not isinstance(path, int)
-        and os.path.isdir(path)
-        and sys._getframe(1).f_code.co_filename.endswith("files.py")
-    ):
+    """Refuse directories, as Windows does; Python's own modules open them here."""
+    caller = sys._getframe(1).f_globals.get("__name__", "")
+    if caller.startswith("coterie.") and pathlib.Path(path).is_dir():
         raise PermissionError(13, "Permission denied", str(path))
     return _open(path, flags, *arguments, **options)
 
