@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -166,3 +167,21 @@ def test_a_train_directory_on_a_path_with_spaces(photos: Path, tmp_path: Path) -
     root = Path(shutil.copytree(photos, tmp_path / "my photos"))
     printed("train", "--data", root, *OPTIONS, "--epochs", 1, "--data.workers", 0, "--out", tmp_path / "my run")
     assert (tmp_path / "my run" / "student.safetensors").is_file()
+
+
+def test_the_workflow_runs_the_suite_on_every_system_with_pinned_actions() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    test, lint = workflow["jobs"]["test"], workflow["jobs"]["lint"]
+    assert {system.partition("-")[0] for system in test["strategy"]["matrix"]["os"]} == {
+        "ubuntu",
+        "macos",
+        "windows",
+    }
+    assert test["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13"]
+    commands = [step["run"] for job in (test, lint) for step in job["steps"] if "run" in step]
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert all(command.replace("pip install", "pip install --quiet") in script for command in commands)
+    assert {"pytest", "ruff check .", "ruff format --check .", "mypy", "lint-imports"} <= set(commands)
+    actions = [step["uses"] for job in (test, lint) for step in job["steps"] if "uses" in step]
+    assert actions and all(re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action) for action in actions)
+    assert all(job["timeout-minutes"] for job in (test, lint)) and "concurrency" in workflow
