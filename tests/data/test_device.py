@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from coterie.data.device import accumulator_dtype, best_device, synchronise, to_device
+from coterie.data.wrapped import dataset
 from coterie.errors import InputError
 from coterie.training.distributed import join
 from tests.helpers.common import small_recipe
@@ -64,3 +67,27 @@ def test_a_copy_on_the_cpu_is_none() -> None:
     tensor = torch.arange(3)
     assert to_device(tensor, "cpu") is tensor
     synchronise(torch.device("cpu"))  # waits for nothing
+
+
+def test_a_set_that_cannot_be_sent_to_spawned_workers_is_read_here(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Local(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return 8
+
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+            return torch.full((1, 4, 4), index, dtype=torch.uint8), index % 2
+
+    def pixels(workers: int) -> torch.Tensor:
+        data = dataset.of(Local(), Local(), workers=workers)
+        data.load()
+        return torch.cat([images for images, _ in data.test_batches(3)])
+
+    previous = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("spawn", force=True)
+    try:
+        assert torch.equal(pixels(workers=2), pixels(workers=0))
+    finally:
+        multiprocessing.set_start_method(previous, force=True)
+    assert capsys.readouterr().err.count("cannot be sent to workers") == 1

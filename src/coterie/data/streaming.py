@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import pickle
 import signal
 import weakref
 from abc import abstractmethod
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ..errors import InputError, warn
+from ..errors import InputError, reason, warn
 from ..signals import STOP_SIGNALS
 from .base import Data
 from .batch import BatchRequest, LoadedBatch, SplitName
@@ -83,7 +84,14 @@ class Streamed(Data):
         if self._loader is None:
             self._loader = self._start_workers()
         self._requests[:] = requests  # the loader's sampler: its workers go on from epoch to epoch
-        for request, batch in zip(requests, self._loader, strict=True):
+        try:
+            batches = iter(self._loader)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:  # where workers are not forked
+            warn(f"{self.title} cannot be sent to workers ({reason(error)}): its images are read in this process.")
+            self.workers, self._loader = 0, None
+            yield from super().load_batches(requests)
+            return
+        for request, batch in zip(requests, batches, strict=True):
             yield self._checked(batch, request)
 
     def _start_workers(self) -> DataLoader[Any]:
