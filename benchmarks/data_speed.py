@@ -211,7 +211,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     about = environment(seed=0)
-    del about["command"]
+    for private in ("command", "directory", "host"):
+        del about[private]
     result: dict[str, object] = {"environment": about, "memory_mb": memory(options.cifar)}
     result["before_and_after"] = before_and_after(options.cifar, options.turns)
     result["small_images"] = small_images(options.cifar, options.turns)
