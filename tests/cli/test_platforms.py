@@ -17,7 +17,7 @@ import yaml
 import coterie.signals
 from coterie.errors import Failure
 from coterie.files import PATIENCE, atomic_path, replace, write
-from tests.helpers.common import picture, printed
+from tests.helpers.common import not_on_windows, picture, printed
 
 ROOT = Path(__file__).parents[2]
 HELPER = ROOT / "tests" / "helpers" / "windows_like"
@@ -77,6 +77,7 @@ def windows_like(*command: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+@not_on_windows
 def test_every_command_works_as_on_windows(photos: Path, tmp_path: Path) -> None:
     """Workers are spawned, Ctrl-Break stops and saves; the weights are those of this system to the bit."""
     out, here = tmp_path / "out", tmp_path / "here"
@@ -151,6 +152,7 @@ def test_ctrl_break_stops_where_the_system_has_it(monkeypatch: pytest.MonkeyPatc
     assert signal.SIGUSR1 in importlib.reload(coterie.signals).STOP_SIGNALS
 
 
+@not_on_windows
 def test_nothing_of_the_package_imports_what_windows_lacks() -> None:
     """All modules are imported where these modules do not exist."""
     script = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from pathlib import Path
@@ -65,7 +64,7 @@ def check_training(out: Path) -> None:
         original(self)
         left[0] -= 1
         if not left[0]:
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
 
     Method.after_step = stop_within_the_second_epoch  # type: ignore[method-assign]
     with pytest.raises(Stopped):
