@@ -24,8 +24,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from coterie import PCL, PeerNet
 from coterie.compat import import_torchvision
+from coterie.data.batch import BatchRequest, normalise
 from coterie.data.cifar import cifar100
 from coterie.data.folder import folder
+from coterie.data.rng import draws
 from coterie.models import factory
 from coterie.runs.directory import environment
 
@@ -92,6 +94,40 @@ def small_images(root: str, turns: int) -> dict[str, object]:
         method.after_step()
         shares.append((built - started) / (time.perf_counter() - started))
     return {**result, "share_of_a_resnet32_pcl_step": statistics.median(shares)}
+
+
+def before(data: cifar100, images: np.ndarray, seed: int, epoch: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Make views as up to commit c53d2cd: NumPy cuts them on the host from images and mirror images."""
+    _, height, width = data.shape
+    random, padding = draws(seed, epoch, images, VIEWS, 4), data.padding
+    pixels = data.load_batch(BatchRequest("train", images)).pixels[0].numpy()
+    padded = np.pad(pixels, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    flip = (random[..., 2] < 0.5).astype(np.int64)
+    top, left = np.moveaxis((random[..., :2] * (2 * padding + 1)).astype(np.int64), -1, 0)
+    left = np.where(flip, 2 * padding - left, left)
+    mirrored = np.stack([padded, padded[..., ::-1]])
+    crops = np.lib.stride_tricks.sliding_window_view(mirrored, (height, width), axis=(3, 4))
+    views = crops.transpose(0, 1, 3, 4, 2, 5, 6)[flip, np.arange(len(images)), top, left]
+    labels = torch.from_numpy(data.labels["train"][images])
+    return list(normalise(torch.from_numpy(views), data.mean, data.std)), labels
+
+
+def before_and_after(root: str, turns: int) -> dict[str, object]:
+    """The views of sets in memory: cut by NumPy on the host, against cut by torch on the device, here the CPU."""
+    data = cifar100(root=root)
+    data.load()
+    batches = [np.arange(i, i + BATCH) for i in range(0, 40 * BATCH, BATCH)]
+    (old, _), (new, _) = before(data, batches[0], 0, 0), data.views(batches[0], VIEWS, 0, 0)
+    assert all(map(torch.equal, old, new))
+    result = ratio(
+        "before and after",
+        lambda: sum(len(before(data, images, 0, 0)[1]) for images in batches),
+        lambda: sum(len(labels) for _, labels in data.stream(batches, VIEWS, 0, 0)),
+        10 * turns,  # they are short
+    )
+    places = 3 * VIEWS * BATCH  # top, left and flip of each view; all are int64, as the images' numbers
+    sent = {"floats_of_each_view": 4 * VIEWS * BATCH * int(np.prod(data.shape)), "numbers": 8 * (BATCH + places)}
+    return {**result, "bytes_sent_to_a_gpu_per_batch": sent}
 
 
 def photographs(root: Path, turns: int) -> dict[str, object]:
@@ -175,8 +211,10 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     about = environment(seed=0)
-    del about["command"]
+    for private in ("command", "directory", "host"):
+        del about[private]
     result: dict[str, object] = {"environment": about, "memory_mb": memory(options.cifar)}
+    result["before_and_after"] = before_and_after(options.cifar, options.turns)
     result["small_images"] = small_images(options.cifar, options.turns)
     result["photographs"] = photographs(options.photos, options.turns)
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,20 +1,24 @@
-"""Write files in one step, so that they hold their old or their new content; read JSON and YAML files."""
+"""Write files in one step, so that they hold their old or their new content; lock files; read JSON and YAML."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
+from filelock import FileLock
 
 from .errors import Failure, InputError, reason
 
 LARGEST_YAML, LARGEST_CONTENT, DEEPEST = 1_000_000, 100_000, 50
 """Bytes of a YAML file, its values with every alias written out, and the depth of their nesting."""
+PATIENCE = 2.0
+"""Seconds to wait for other programs to close a file that is to be replaced."""
 
 
 @contextmanager
@@ -25,9 +29,9 @@ def atomic_path(file: Path, keep: Path | None = None) -> Iterator[Path]:
         yield part
         _sync(part)
         if keep is not None and file.exists():
-            file.replace(keep)
-        part.replace(file)
-        _sync(file.parent)
+            replace(file, keep)
+        replace(part, file)
+        _sync_directory(file.parent)
     except OSError as error:
         raise Failure(
             f"{file} could not be written ({error.strerror or error}); what was there before is intact: "
@@ -48,7 +52,7 @@ def write(file: Path, content: str | bytes) -> None:
 def read_json(file: Path) -> dict[str, Any]:
     """Return the mapping in a JSON file, or raise an InputError."""
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(f"{file} cannot be read ({reason(error)}): restore or remove it.") from None
     if not isinstance(content, dict):
@@ -61,7 +65,7 @@ def read_yaml(file: Path) -> Any:
     try:
         if file.stat().st_size > LARGEST_YAML:
             raise InputError(f"{file} has {file.stat().st_size:,} bytes, which is too much for options.")
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8")
         _check_yaml(text)
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:
@@ -90,9 +94,45 @@ def _check_yaml(text: str) -> None:
             raise ValueError("it is nested too deeply or repeats itself too often")
 
 
-def _sync(path: Path) -> None:
-    """Wait until a file, or a directory's list of files, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+def replace(source: Path, target: Path) -> None:
+    """Rename a file, over `target` if that exists.
+
+    Windows refuses while another program has one of them open, as a reader of metrics or a virus scanner has for a
+    moment: try again for a while.
+    """
+    deadline, pause = time.monotonic() + PATIENCE, 0.01
+    while True:
+        try:
+            source.replace(target)
+            return
+        except PermissionError:
+            if time.monotonic() + pause > deadline:
+                raise
+        time.sleep(pause)
+        pause *= 2
+
+
+def lock_file(file: Path) -> FileLock:
+    """Make a lock that ends with its process, however that ends, and that no fork of the process keeps.
+
+    `acquire` raises `filelock.Timeout` at once if another process holds it.
+    """
+    # Where a file system has no locks, a file that marks a lock would outlive a killed process: an error instead.
+    return FileLock(file, timeout=0, thread_local=False, fallback_to_soft=False)
+
+
+def _sync(file: Path) -> None:
+    """Wait until a file is on the disk."""
+    _sync_descriptor(os.open(file, os.O_RDWR))  # Windows syncs only what is open for writing
+
+
+def _sync_directory(directory: Path) -> None:
+    """Wait until a directory's list of files is on the disk."""
+    with suppress(PermissionError):  # Windows opens no directories
+        _sync_descriptor(os.open(directory, os.O_RDONLY))
+
+
+def _sync_descriptor(descriptor: int) -> None:
     try:
         os.fsync(descriptor)
     finally:

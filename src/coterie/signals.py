@@ -8,7 +8,10 @@ import time
 from types import FrameType
 from typing import Any
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1", "SIGBREAK") if hasattr(signal, name)
+)
+"""Those that this system has: Windows has SIGBREAK (Ctrl-Break) and no SIGUSR1."""
 
 
 class Signals:

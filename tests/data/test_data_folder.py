@@ -19,7 +19,7 @@ from coterie.cli.main import main
 from coterie.compat import import_torchvision
 from coterie.data.folder import folder, index_folder
 from coterie.errors import InputError
-from tests.helpers.common import coterie, picture, refused
+from tests.helpers.common import coterie, not_on_windows, picture, refused
 from tests.helpers.photographs import photographs
 
 
@@ -42,6 +42,7 @@ def loaded(root: Path, **options) -> folder:
     return data
 
 
+@not_on_windows
 def test_links_to_folders_are_followed_but_not_in_a_circle(tree, tmp_path):
     count = len(index_folder(tree / "train").files)
     away = tmp_path / "away"
@@ -67,6 +68,7 @@ def bomb(side: int = 50000) -> bytes:
     return raw
 
 
+@not_on_windows
 def test_bad_files_are_skipped_and_counted_or_refused(tree, capsys):
     place = tree / "train" / "a cat"
     whole = io.BytesIO()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
 from coterie.compat import import_torchvision
-from coterie.data import in_memory
 from coterie.data.augment import Augment, resized_crop
 from coterie.data.batch import BatchRequest
 from coterie.data.digits import digits
@@ -118,32 +115,6 @@ def test_the_device_gets_each_image_once_in_uint8_and_cuts_its_views(small):
     changed.load()
     batch = changed.load_batch(request)
     assert batch.crops is None and batch.pixels.dtype == torch.uint8 and batch.pixels.shape == (3, 4, 3, 12, 12)
-
-
-def test_another_device_gets_a_split_once_and_then_image_numbers_alone(monkeypatch):
-    """The device is simulated: what is sent to it is counted, and stays on the CPU."""
-    data, elsewhere, sent = digits(val_fraction=0.25), torch.device("cuda"), []
-    data.load()
-
-    def send(tensor, device):
-        assert device == elsewhere
-        sent.append((tensor.dtype, len(tensor)))
-        return tensor.clone()
-
-    monkeypatch.setattr(in_memory, "to_device", send)
-    for split in ("train", "val", "test"):
-        for images in (np.array([3, 0, 3, 17]), np.array([1])):
-            for count in (None, 2):
-                request = BatchRequest(split, images, count, seed=1, epoch=2)
-                expected, there = (
-                    data.load_batch(replace(request, device=d)) for d in (torch.device("cpu"), elsewhere)
-                )
-                assert torch.equal(there.pixels, expected.pixels) and there.pixels.dtype == torch.uint8
-                if count:
-                    assert torch.equal(there.crops.cut(there.pixels[0]), expected.crops.cut(expected.pixels[0]))
-        split_sent = (torch.uint8, len(data.labels[split]))
-        assert sent == [split_sent, (torch.int64, 4), (torch.int64, 4), (torch.int64, 1), (torch.int64, 1)]
-        sent.clear()
 
 
 def test_digits_are_never_flipped():

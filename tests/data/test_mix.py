@@ -18,7 +18,7 @@ from torch import Tensor
 import coterie
 from coterie.data.mix import Mix, clipped_side
 from coterie.errors import InputError
-from tests.helpers.common import TinyNet, printed, refused, train
+from tests.helpers.common import TinyNet, not_on_windows, printed, refused, train
 
 
 def batch(views: int = 3, images: int = 6) -> tuple[list[Tensor], Tensor]:
@@ -209,6 +209,7 @@ def test_refused_before_anything_is_written(tmp_path: Path) -> None:
     assert not out.exists()
 
 
+@not_on_windows
 def test_a_training_with_mixing_that_is_stopped_ends_bit_for_bit_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ from coterie.deploy.formats import make_writer
 from coterie.deploy.predict import disagreement, list_pictures, predict_pictures
 from coterie.errors import InputError
 from coterie.runs.rebuild import restored
-from tests.helpers.common import coterie, printed, refused
+from tests.helpers.common import coterie, not_on_windows, printed, refused
 from tests.helpers.deployables import metadata
 from tests.helpers.photographs import photographs
 
@@ -110,6 +110,7 @@ def test_bad_pictures_are_counted_and_the_others_go_on(shipped: Path, digits: Pa
         pictures.decode_picture(tmp_path / "none.png", 1)
 
 
+@not_on_windows
 def test_odd_names(shipped: Path, digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too long, not UTF-8, of a pipe, of a folder that is closed; a picture where names are expected."""
     file, good = shipped / "student.safetensors", digits / "even" / "00.png"

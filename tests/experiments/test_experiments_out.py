@@ -12,7 +12,7 @@ from coterie.config.options import from_file
 from coterie.errors import InputError
 from coterie.paper.protocols import MINI
 from coterie.paper.reproduce import Reproduction
-from tests.helpers.common import refused
+from tests.helpers.common import not_on_windows, refused
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,7 @@ def test_shards_that_start_together_make_one_directory(tmp_path: Path) -> None:
         assert len(list(out.iterdir())) == 9 and "mini" in (out / "protocol.json").read_text()
 
 
+@not_on_windows
 def test_data_is_found_from_an_out_behind_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "far" / "away").mkdir(parents=True)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import torch
@@ -20,9 +21,11 @@ from coterie.experiments.job import Job
 from coterie.experiments.launch_local import execute_job
 from coterie.experiments.run_state import log_file, run_state
 from coterie.experiments.runner import run_jobs
+from coterie.files import lock_file
 from coterie.paper.cells import select_cells, table_cells
 from coterie.paper.protocols import PROTOCOLS
 from coterie.paper.reproduce import Reproduction
+from tests.helpers.common import not_on_windows
 from tests.helpers.experiment import finish, start, toy, write_run
 
 ONLY = "backbone"
@@ -86,6 +89,7 @@ def out(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "out"))
 
 
+@not_on_windows
 def test_killed_in_the_middle_and_resumed(tmp_path: Path, reproduce: Reproduce) -> None:
     """A run is stopped after its first epoch; the same command goes on there."""
     out, long = tmp_path / "out", {"epochs": 12}
@@ -155,6 +159,7 @@ def test_a_run_that_cannot_be_continued_is_done_anew(out: Path, reproduce: Repro
     assert code == 0 and "moved to" in error and "1/1" in text, error
 
 
+@not_on_windows
 @pytest.mark.slow
 def test_a_run_in_progress_is_waited_for_not_trained_twice(out: Path, reproduce: Reproduce) -> None:
     """A runner that was killed leaves its training process behind: the next runner waits for that."""
@@ -167,6 +172,34 @@ def test_a_run_in_progress_is_waited_for_not_trained_twice(out: Path, reproduce:
     code, text, error = reproduce(out, "--seeds", 1, **long)
     assert code == 0 and "1/1" in text, error
     assert starts(out, job) == 1 and run_state(out, job).epochs == 5
+
+
+def test_a_training_whose_runner_died_while_starting_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the directory before the training that the next runner starts, which is then refused."""
+    job = jobs(1)[0]
+    out, started = tmp_path / "out", []
+    (out / "logs").mkdir(parents=True)
+    (out / job.name).mkdir()
+    lock = lock_file(out / job.name / ".lock")
+
+    def finish_later() -> None:
+        time.sleep(0.7)
+        write_run(tmp_path / "done", job, {"peer1": 50.0})
+        shutil.copytree(tmp_path / "done" / job.name, out / job.name, dirs_exist_ok=True)
+        lock.release()
+
+    def refused(*_: object) -> int:
+        assert not started
+        started.append(Thread(target=finish_later))
+        lock.acquire()
+        started[0].start()
+        return 2
+
+    monkeypatch.setattr("coterie.experiments.launch_local._train", refused)
+    assert execute_job(out, job, False, "data", {}) is None
+    assert run_state(out, job).kind == "done" and len(started) == 1
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from coterie.config.options import NOT_OPTIONS, PARTS, from_options
 from coterie.config.recipe import Recipe
 from coterie.data.digits import digits
 
-from ..helpers.common import TinyNet, build_once
+from ..helpers.common import TinyNet, build_once, not_on_windows
 from ..helpers.common import coterie as command
 from ..helpers.photographs import photographs
 
@@ -161,6 +161,7 @@ print(repr(run))
 """
 
 
+@not_on_windows
 def test_objects_that_no_file_holds_are_continued_by_the_same_script(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}

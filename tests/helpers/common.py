@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
 
+not_on_windows = pytest.mark.skipif(sys.platform == "win32", reason="needs signals, links or pipes of POSIX")
+linux_only = pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
+
 
 class TinyNet(nn.Module):
     """A network of our own: three convolutional stages, batch-norm, a Linear. Runs in a millisecond."""

@@ -21,6 +21,9 @@ from coterie.config.recipe import Recipe
 from coterie.errors import Failure, InputError, Stopped
 from coterie.training.loop import train_recipe
 
+if sys.platform == "win32":
+    pytest.skip("its processes are forked", allow_module_level=True)
+
 
 class Plain(nn.Module):
     """A network without batch-norm, so that a batch may be split, and with dropout, to detect a wrong seed."""

@@ -28,6 +28,7 @@ from coterie.metrics.evaluate import evaluate
 from coterie.models import factory
 from coterie.training.distributed import World, _picklable, join, synchronise_batch_norm
 from coterie.training.loop import train_recipe
+from tests.helpers.common import linux_only
 from tests.helpers.engine import add_plain, ended, fork_ranks, outcome, recipe, same, train_into
 
 
@@ -231,6 +232,7 @@ def _torchrun(out: Path, *arguments: str, restarts: int = 0) -> Iterator[subproc
         agent.wait(60)
 
 
+@linux_only
 def test_torchrun_restarts_a_killed_worker(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with _torchrun(out, restarts=2) as agent:

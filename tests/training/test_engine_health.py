@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -31,9 +30,13 @@ from coterie.training.loop import train_recipe
 from coterie.training.memory import max_memory
 from coterie.training.meters import LossMeter
 from coterie.training.precision import Precision
+from tests.helpers.common import linux_only
 from tests.helpers.engine import add_plain, ended, fork, outcome, recipe, same, train_into
 
 CPU = torch.device("cpu")
+
+
+resource = pytest.importorskip("resource", reason="Windows has no such module")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -51,6 +54,7 @@ def whole(plain: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@linux_only
 def test_a_signal_to_the_whole_group_leaves_the_workers_to_the_run(tmp_path: Path) -> None:
     """As `timeout`, systemd and SLURM stop a run: the processes that read images get the signal too."""
     for i in range(24):
@@ -154,6 +158,7 @@ def test_the_step_is_named_though_the_device_is_synchronised_seldom() -> None:
         meter.check()
 
 
+@linux_only
 def test_out_of_memory_says_what_helps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Run out of memory for real: the kernel gives this process no more."""
 

@@ -285,7 +285,7 @@ def test_a_file_system_without_locks_gives_a_warning(
     def no_locks(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr("coterie.runs.directory.fcntl.lockf", no_locks)
+    monkeypatch.setattr("filelock.FileLock.acquire", no_locks)
     train_recipe(recipe(epochs=1), tmp_path / "out")
     assert "cannot be locked (No locks available)" in capsys.readouterr().err
 

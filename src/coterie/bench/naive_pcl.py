@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import multiprocessing
 from collections.abc import Sequence
 from typing import Any
 
@@ -132,7 +133,7 @@ def build_naive_epoch(size: BenchSize, train: bool) -> Call:
         shuffle=True,
         num_workers=WORKERS,
         persistent_workers=True,
-        multiprocessing_context="fork",
+        multiprocessing_context="fork" if "fork" in multiprocessing.get_all_start_methods() else None,
         pin_memory=device.type == "cuda",
     )
     training = build_naive(size) if train else None

@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.context import BaseContext
 from typing import Any
 
 import numpy as np
@@ -69,16 +70,21 @@ def synchronize() -> None:
     """Wait for a GPU in use."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
+    elif torch.backends.mps.is_available():
+        torch.mps.synchronize()
 
 
 @contextmanager
 def in_subprocess(build: Callable[[], Call]) -> Iterator[Callable[[], Any]]:
     """Build a callable in a new process by a picklable function; yield what calls it there.
 
-    The process is forked from one that has imported torch and used nothing of it, which is quick and safe.
+    The process is forked from one that has imported torch and used nothing of it, which is quick and safe; on
+    Windows, which has no fork, it imports torch itself.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["coterie.bench.command"])
+    forks = "forkserver" in multiprocessing.get_all_start_methods()
+    context: BaseContext = multiprocessing.get_context("forkserver" if forks else "spawn")
+    if forks:
+        context.set_forkserver_preload(["coterie.bench.command"])
     with ProcessPoolExecutor(1, context, _initialize, (build,)) as pool:
         try:
             yield lambda: pool.submit(_call).result()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 
@@ -40,6 +41,9 @@ def main(arguments: list[str] | None = None) -> None:
     if "" not in sys.path:
         sys.path.insert(0, "")  # packages in the working directory, as with `python -m`
     arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a pipe on Windows may lack some letters: no reason to fail
+            stream.reconfigure(errors="replace")
     try:
         _run(arguments)
     except (InputError, Failure, Stopped) as error:

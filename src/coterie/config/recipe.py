@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from .. import methods
 from ..data import data_sets
+from ..data.device import best_device
 from ..data.mix import Mix
 from ..data.sampler import EpochSampler
 from ..data.targets import TaskName
@@ -247,9 +248,8 @@ class Recipe:
 
     def torch_device(self) -> torch.device:
         """Return the device to train on; refuse one that this machine does not have."""
-        automatic = "cuda" if torch.cuda.is_available() else "cpu"
         try:
-            device = torch.device(automatic if self.device == "auto" else self.device)
+            device = torch.device(best_device() if self.device == "auto" else self.device)
             count = torch.get_device_module(device).device_count()
         except (AttributeError, RuntimeError):
             count = 0

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ..errors import InputError
 from .augment import Augment, Augmentation
-from .batch import BatchRequest, LoadedBatch, SplitName, normalise, to_device
+from .batch import BatchRequest, LoadedBatch, SplitName, normalise
+from .device import to_device
 from .fingerprint import digest, sampled
 from .sampler import Indices
 from .subset import Labels, Subset
@@ -143,8 +144,7 @@ class Data(ABC):
         self, batches: Iterable[Indices], count: int, seed: int, epoch: int, device: torch.device | str = "cpu"
     ) -> Iterator[tuple[list[Tensor], Tensor]]:
         """Yield the `views` of one batch after another on the device."""
-        place = torch.device(device)
-        requests = [BatchRequest("train", images, count, seed, epoch, place) for images in batches]
+        requests = [BatchRequest("train", images, count, seed, epoch, device) for images in batches]
         for batch in self.load_batches(requests):
             yield self._to_device(batch, device)
 
@@ -158,17 +158,15 @@ class Data(ABC):
         """Yield the images of a split, or a part of them, not augmented, with their labels, on the device."""
         images = np.arange(len(self.labels[split]))[part]
         size = min(size, self.largest_batch or size)
-        parts = [images[start : start + size] for start in range(0, len(images), size)]
-        requests = [BatchRequest(split, part, device=torch.device(device)) for part in parts]
+        starts = range(0, len(images), size)
+        requests = [BatchRequest(split, images[start : start + size], device=device) for start in starts]
         for batch in self.load_batches(requests):
             (pixels,), labels = self._to_device(batch, device)
             if len(labels):
                 yield pixels, labels
 
     def _to_device(self, batch: LoadedBatch, device: torch.device | str = "cpu") -> tuple[list[Tensor], Tensor]:
-        pixels = to_device(batch.pixels, device)  # in uint8, a quarter of the bytes
-        if batch.crops is not None:
-            pixels = batch.crops.to(device).cut(pixels[0])
+        pixels = batch.views_on(device)
         if pixels.dtype == torch.uint8:
             pixels = normalise(pixels, self.mean, self.std)
         labels = to_device(batch.labels, device)

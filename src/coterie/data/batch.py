@@ -1,4 +1,4 @@
-"""A batch on its way: requested by image numbers, loaded as uint8 pixels; cropped and normalised on the device."""
+"""A batch on its way: requested by image numbers, loaded as uint8 pixels, cut and normalised on the device."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from .device import to_device
 from .sampler import Indices
 
 SplitName = Literal["train", "val", "test"]
@@ -20,7 +21,7 @@ CPU = torch.device("cpu")
 class BatchRequest:
     """Images of a split by number: `count` augmented views of each or, without a count, the images as they are.
 
-    `device` is where they are wanted: a set that lives there loads them there, any other on the CPU.
+    `device` is where they will be used. What it can do exactly is left to it; a CPU is given finished views.
     """
 
     split: SplitName
@@ -28,7 +29,11 @@ class BatchRequest:
     count: int | None = None
     seed: int = 0
     epoch: int = 0
-    device: torch.device = CPU
+    device: torch.device | str = "cpu"
+
+    @property
+    def on_cpu(self) -> bool:
+        return torch.device(self.device).type == "cpu"
 
 
 @dataclass
@@ -65,23 +70,28 @@ class LoadedBatch:
 
     Pixels are uint8, a quarter of the bytes; those of a `Dataset` that makes its own views are floats. With
     `crops` they are whole images (1, images, C, H, W), from which the device cuts the views.
+    `flips` (views, images) says which views the device has to flip.
     """
 
     pixels: Tensor
     labels: Tensor
     unreadable: dict[str, str] = field(default_factory=dict)
     crops: Crops | None = None
+    flips: Tensor | None = None
+
+    def views_on(self, device: torch.device | str) -> Tensor:
+        """Return the views (views, images, C, H, W) on a device."""
+        pixels = to_device(self.pixels, device)
+        if self.crops is not None:
+            pixels = self.crops.to(device).cut(pixels[0])
+        if self.flips is not None:
+            flips = to_device(self.flips, device)[..., None, None, None]
+            pixels = torch.where(flips, pixels.flip(-1), pixels)
+        return pixels
 
     def pin_memory(self) -> LoadedBatch:
         """Pin the tensors, as a `DataLoader` asks for."""
         return replace(self, pixels=self.pixels.pin_memory(), labels=self.labels.pin_memory())
-
-
-def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """Copy to a device, through pinned memory: any other copy to a GPU waits for the steps before it."""
-    if torch.device(device).type == "cuda" and tensor.device.type == "cpu":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
 
 
 def normalise(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:

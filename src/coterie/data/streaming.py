@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import pickle
 import signal
 import weakref
 from abc import abstractmethod
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ..errors import InputError, warn
+from ..errors import InputError, reason, warn
 from ..signals import STOP_SIGNALS
 from .base import Data
 from .batch import BatchRequest, LoadedBatch, SplitName
@@ -26,7 +27,7 @@ from .rng import draws
 
 MOST_WORKERS = 256
 """More processes than any machine reads images with: such a number is a mistake."""
-DRAWS_PER_VIEW = 24
+DRAWS_PER_VIEW, FLIP = 24, 22
 """22 for a resized crop, one for the flip, one for what comes after."""
 
 
@@ -51,6 +52,11 @@ class Streamed(Data):
         self._loader: DataLoader[Any] | None = None
         self._warned: set[str] = set()
 
+    @property
+    def flips_last(self) -> bool:
+        """Whether a view that is not flipped yet lacks nothing else, so that a GPU may do it."""
+        return self.augment.flips and not self.augment.operations()
+
     @abstractmethod
     def fetch(self, split: SplitName, image: int) -> Any:
         """Read and decode an image, or raise Unreadable."""
@@ -66,7 +72,7 @@ class Streamed(Data):
     def view(self, image: Any, numbers: NDArray[np.float64]) -> Tensor:
         """Return an augmented view (C, H, W) of a decoded image, as these numbers say."""
         view = self.crop(image, numbers[:22].tolist()) if self.augment.crops else self.plain(image)
-        if self.augment.flips and numbers[22] < 0.5:
+        if self.augment.flips and numbers[FLIP] < 0.5:
             view = view.flip(-1)
         return self.augment(view, float(numbers[23]))
 
@@ -80,7 +86,14 @@ class Streamed(Data):
         if self._loader is None:
             self._loader = self._start_workers()
         self._requests[:] = requests  # the loader's sampler: its workers go on from epoch to epoch
-        for request, batch in zip(requests, self._loader, strict=True):
+        try:
+            batches = iter(self._loader)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:  # where workers are not forked
+            warn(f"{self.title} cannot be sent to workers ({reason(error)}): its images are read in this process.")
+            self.workers, self._loader = 0, None
+            yield from super().load_batches(requests)
+            return
+        for request, batch in zip(requests, batches, strict=True):
             yield self._checked(batch, request)
 
     def _start_workers(self) -> DataLoader[Any]:
@@ -101,11 +114,15 @@ class Streamed(Data):
 
     def read_batch(self, request: BatchRequest) -> LoadedBatch:
         """Read a batch in this process, perhaps a worker; images that cannot be read are left out and listed."""
-        random = None
+        random = flips = None
         if request.count is not None:
             random = draws(request.seed, request.epoch, request.images, request.count, DRAWS_PER_VIEW)
+            if not request.on_cpu and self.flips_last:
+                flips = torch.from_numpy(random[..., FLIP] < 0.5)
+                random[..., FLIP] = 1.0  # not here
         views: list[Tensor] = []  # (views, C, H, W) of each image
-        readable, unreadable = [], {}
+        readable: list[int] = []  # places in the request
+        unreadable = {}
         for i, image in enumerate(request.images.tolist()):
             try:
                 decoded = self.fetch(request.split, image)
@@ -113,13 +130,13 @@ class Streamed(Data):
                     views.append(self.plain(decoded)[None])
                 else:
                     views.append(torch.stack([self.view(decoded, numbers) for numbers in random[:, i]]))
-                readable.append(image)
+                readable.append(i)
             except Unreadable as error:
                 unreadable[self.name(request.split, image)] = str(error)
         # One memory format in and out: copying is then as fast as it can be.
         pixels = torch.stack(views, dim=1) if views else torch.empty(request.count or 1, 0, *self.shape).byte()
-        labels = torch.from_numpy(self.labels[request.split][np.array(readable, np.int64)])
-        return LoadedBatch(pixels, labels, unreadable)
+        labels = torch.from_numpy(self.labels[request.split][request.images[readable]])
+        return LoadedBatch(pixels, labels, unreadable, flips=None if flips is None else flips[:, readable])
 
     def _checked(self, batch: LoadedBatch, request: BatchRequest) -> LoadedBatch:
         self.report_unreadable(batch.unreadable)

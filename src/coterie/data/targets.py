@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import InputError
+from .device import accumulator_dtype
 
 TaskName = Literal["single_label", "multi_label"]
 """Whether each image has one label or any number of them."""
@@ -44,7 +45,7 @@ def checked_targets(
         if not (targets >= 0).all():
             raise InputError("Targets must not be negative or NaN: they are probabilities.")
         tolerance = 1e-2 if targets.dtype in (torch.float16, torch.bfloat16) else 1e-4
-        if (targets.double().sum(1) - 1).abs().max() > tolerance:
+        if (targets.to(accumulator_dtype(targets.device)).sum(1) - 1).abs().max() > tolerance:
             raise InputError("The probabilities of each target must sum to 1.")
     missing = 0 if classes is None else classes - targets.shape[1]
     return torch.nn.functional.pad(targets, (0, missing)) if missing else targets

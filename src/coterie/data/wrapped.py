@@ -146,6 +146,10 @@ class dataset(Streamed):
             pixels = (255 * (pixels - pixels.min()) / (pixels.max() - pixels.min()).clamp_min(1e-6)).byte()
         return to_image(pixels.numpy())
 
+    @property
+    def flips_last(self) -> bool:
+        return super().flips_last and not self.makes_views  # what the set made itself is not flipped
+
     def view(self, item: Item, numbers: NDArray[np.float64]) -> Tensor:
         if not _is_float(item.image):
             return super().view(item, numbers)

@@ -150,7 +150,7 @@ def _describe_export(
     elif size is None:
         record = deployed_record(RunDirectory(directory).metrics(), recipe.select)
         metadata.scores = {"split": record["split"], **record["predictors"].get(name, {})}
-    environment = json.loads((directory / "environment.json").read_text())
+    environment = json.loads((directory / "environment.json").read_text(encoding="utf-8"))
     for key in ("date", "commit", "coterie", "torch", "python", "processor"):
         metadata.provenance[key] = environment.get(key)
     return metadata

@@ -54,7 +54,8 @@ def write_timm_folder(network: nn.Module, folder: Path, metadata: Metadata, imag
 def _write(network: nn.Module, folder: Path, metadata: Metadata) -> None:
     (folder / WEIGHTS_FILE).write_bytes(encode_weights(network.state_dict(), metadata))
     for sized in (True, False):  # only some networks are made for a size of images
-        (folder / CONFIG_FILE).write_text(json.dumps(timm_config(network, metadata, sized), indent=2) + "\n")
+        config = json.dumps(timm_config(network, metadata, sized), indent=2) + "\n"
+        (folder / CONFIG_FILE).write_text(config, encoding="utf-8")
         try:
             _create(folder)
             return

@@ -118,7 +118,7 @@ def noted_plan(request: CompareRequest) -> ComparePlan | None:
     if not file.is_file():
         return None
     try:
-        note = json.loads(file.read_text())
+        note = json.loads(file.read_text(encoding="utf-8"))
         plan = ComparePlan(int(note["seeds"]), dict(note["epochs"]), dict(note["costs"]))
         same = note["request"] == request.as_plain()
     except (OSError, ValueError, KeyError, TypeError):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..files import replace
 
 
 def check_directory(out: Path, note: str) -> None:
@@ -25,7 +26,7 @@ def write_note(out: Path, note: str, content: Any) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         part = out / f"{note}.{uuid.uuid4().hex}.part"
-        part.write_text(json.dumps(content, indent=2) + "\n")
-        part.replace(out / note)
+        part.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        replace(part, out / note)
     except OSError as error:
         raise InputError(f"{out} cannot be written ({error.strerror}): choose another --out.") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import queue
 import shutil
@@ -16,14 +15,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
+from filelock import Timeout
+
 from ..errors import InputError
+from ..files import lock_file
 from ..runs.checkpoints import Checkpoints
+from ..runs.directory import in_training
 from ..runs.reader import ASIDE
 from .job import Job
 from .run_state import failure_file, log_file, run_state
 
-STOPPED = 75
-"""Exit code of `coterie train`: a signal stopped it, and it was saved."""
+STOPPED, REFUSED = 75, 2
+"""Exit codes of `coterie train`: a signal stopped it, and it was saved; it was refused."""
+ASK_TO_STOP = getattr(signal, "CTRL_BREAK_EVENT", signal.SIGTERM)
+"""What a run saves and stops for; on Windows SIGTERM would end it at once."""
 
 
 class Interrupted(Exception):
@@ -103,38 +108,50 @@ def execute_job(
     such as data that is not there, is no reason to give up what was trained.
     """
     stop = stop or Event()
-    with _claimed(out, job, stop) as claim:
-        state = run_state(out, job, weights)
-        if state.kind == "done":
-            return None
-        damage = state.note if state.kind == "damaged" else _unreadable(out / job.name, state.kind)
-        if damage:
-            _aside(out, job, damage)
-        failure_file(out, job).unlink(missing_ok=True)
-        code = _train(out, job, root, environment, claim, stop, start_in)
-        if run_state(out, job).kind == "done":
-            return None
+    with _claimed(out, job, stop):
+        while True:
+            state = run_state(out, job, weights)
+            if state.kind == "done":
+                return None
+            damage = state.note if state.kind == "damaged" else _unreadable(out / job.name, state.kind)
+            if damage:
+                _aside(out, job, damage)
+            failure_file(out, job).unlink(missing_ok=True)
+            code = _train(out, job, root, environment, stop, start_in)
+            if run_state(out, job).kind == "done":
+                return None
+            if code != REFUSED or not in_training(out / job.name):
+                break
+            _wait_for_orphan(out, job, stop)  # it was being started when we looked
         reason = f"killed by signal {-code}" if code < 0 else _last_line(out, job) or f"exit code {code}"
         if code not in (STOPPED, 128 + signal.SIGINT):
-            failure_file(out, job).write_text(reason + "\n")
+            failure_file(out, job).write_text(reason + "\n", encoding="utf-8")
         return reason
 
 
 @contextmanager
-def _claimed(out: Path, job: Job, stop: Event) -> Iterator[int]:
-    """Hold a job's lock. The training process inherits it, so it outlives a runner that was killed."""
-    descriptor = os.open(out / "logs" / f"{job.name}.lock", os.O_CREAT | os.O_RDWR)
+def _claimed(out: Path, job: Job, stop: Event) -> Iterator[None]:
+    """Hold a job's lock, once no other runner holds it and no training of a runner that was killed goes on."""
+    lock = lock_file(out / "logs" / f"{job.name}.lock")
+    while True:
+        try:
+            lock.acquire()
+            break
+        except Timeout:
+            if stop.wait(0.5):
+                raise Interrupted from None
     try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if stop.wait(0.5):
-                    raise Interrupted from None
-        yield descriptor
+        _wait_for_orphan(out, job, stop)
+        yield
     finally:
-        os.close(descriptor)
+        lock.release()
+
+
+def _wait_for_orphan(out: Path, job: Job, stop: Event) -> None:
+    """Wait while a process that is not ours trains in the run's directory: its runner was killed, it was not."""
+    while in_training(out / job.name):
+        if stop.wait(0.5):
+            raise Interrupted
 
 
 def _train(
@@ -142,7 +159,6 @@ def _train(
     job: Job,
     root: str,
     environment: Mapping[str, str],
-    claim: int,
     stop: Event,
     start_in: Path | None,
 ) -> int:
@@ -157,7 +173,7 @@ def _train(
     paths += [] if start_in is None else sys.path[:1]
     if paths:
         variables["PYTHONPATH"] = os.pathsep.join(str(Path(path).resolve()) for path in paths)
-    with log_file(out, job).open("a") as log:
+    with log_file(out, job).open("a", encoding="utf-8") as log:
         log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} coterie {' '.join(command[3:])}\n")
         log.flush()
         process = subprocess.Popen(
@@ -167,15 +183,16 @@ def _train(
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            pass_fds=(claim,),
-            start_new_session=True,  # Ctrl-C reaches the runner alone, which asks each run to save and stop
+            # Ctrl-C reaches the runner alone, which asks each run to save and stop: a session, on Windows a group.
+            start_new_session=True,
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
         )
         try:
             while process.poll() is None:
                 if stop.wait(0.1):
                     raise Interrupted
         except BaseException:
-            process.terminate()
+            process.send_signal(ASK_TO_STOP)
             process.wait()
             raise
     return process.returncode
@@ -206,5 +223,5 @@ def _aside(out: Path, job: Job, reason: str) -> None:
 
 
 def _last_line(out: Path, job: Job) -> str:
-    lines = log_file(out, job).read_text(errors="replace").strip().splitlines()
+    lines = log_file(out, job).read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1].removeprefix("coterie: ") if lines else ""

@@ -88,4 +88,4 @@ def failure_file(out: Path, job: Job) -> Path:
 def _last_failure(out: Path, job: Job) -> str:
     """Return why the last attempt at a job failed, if it did."""
     file = failure_file(out, job)
-    return file.read_text().strip() if file.is_file() else ""
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else ""

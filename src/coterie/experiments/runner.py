@@ -47,7 +47,7 @@ def run_jobs(jobs: Sequence[Job], out: Path, launcher: Launcher) -> dict[str, st
             for job in list(waiting):
                 if job.needs is not None and job.needs.name in failed:
                     failed[job.name] = f"its teacher {job.needs.name} failed"
-                    failure_file(out, job).write_text(failed[job.name] + "\n")
+                    failure_file(out, job).write_text(failed[job.name] + "\n", encoding="utf-8")
                     waiting.remove(job)
                 elif len(running) < launcher.slots and (job.needs is None or job.needs.name not in unfinished):
                     running[launcher.submit(job, job.name in needed)] = job

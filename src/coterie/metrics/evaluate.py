@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..data import Data
-from ..data.batch import SplitName, to_device
+from ..data.batch import SplitName
+from ..data.device import accumulator_dtype, to_device
 from ..data.targets import probabilities
 from ..methods import Method
 from ..methods.task import Task
@@ -39,23 +40,23 @@ class Scores:
         self.sums: dict[str, Tensor] = {}
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
-        logits, classes = logits.float(), logits.shape[1]
-        nll = F.cross_entropy(logits, labels, reduction="none").double().sum()
+        logits, classes, precise = logits.float(), logits.shape[1], accumulator_dtype(logits.device)
+        nll = F.cross_entropy(logits, labels, reduction="none").to(precise).sum()
         guesses = logits.topk(min(5, classes), dim=1).indices
         top = guesses == labels[:, None]
         right = top[:, 0].float()
         p = logits.softmax(1)
         confidence = p.amax(1)
         # Brier (1950): the squared distance to the one-hot label, |p|^2 - 2 p_y + 1.
-        brier = (p.square().sum(1) - 2 * p.gather(1, labels[:, None])[:, 0] + 1).double().sum()
-        images = torch.stack([right.sum().double(), top.sum().double(), nll, brier])
+        brier = (p.square().sum(1) - 2 * p.gather(1, labels[:, None])[:, 0] + 1).to(precise).sum()
+        images = torch.stack([right.sum().to(precise), top.sum().to(precise), nll, brier])
         # Bin (k/n, (k+1)/n].
         place = (confidence * BINS).ceil().long().clamp(1, BINS) - 1
-        bins = torch.zeros(3, BINS, dtype=torch.float64, device=logits.device)
-        bins.index_add_(1, place, torch.stack([confidence, right, torch.ones_like(right)]).double())
+        bins = torch.zeros(3, BINS, dtype=precise, device=logits.device)
+        bins.index_add_(1, place, torch.stack([confidence, right, torch.ones_like(right)]).to(precise))
         # Not `bincount`: on a GPU it waits for the largest label.
-        per_class = torch.zeros(2, classes, dtype=torch.float64, device=logits.device)
-        per_class.index_add_(1, labels, torch.stack([torch.ones_like(right), right]).double())
+        per_class = torch.zeros(2, classes, dtype=precise, device=logits.device)
+        per_class.index_add_(1, labels, torch.stack([torch.ones_like(right), right]).to(precise))
         sums = {"images": images, "bins": bins, "classes": per_class}
         if self.counts_pairs:
             pairs = torch.bincount(labels * classes + guesses[:, 0], minlength=classes**2)
@@ -64,7 +65,7 @@ class Scores:
 
     def read(self) -> tuple[int, dict[str, Tensor]]:
         """Return the sums, no longer on the device, for another process."""
-        return self.count, {name: values.cpu() for name, values in self.sums.items()}
+        return self.count, {name: _read_sums(values) for name, values in self.sums.items()}
 
     def merge(self, count: int, sums: dict[str, Tensor]) -> None:
         """Add what a process has counted."""
@@ -152,7 +153,7 @@ def evaluate(
                     spread.setdefault(kind, []).append(_spread(torch.stack(peers), task))
     counts = (
         {name: score.read() for name, score in scores.items()},
-        {kind: torch.stack(parts).sum(0).cpu() for kind, parts in spread.items()},
+        {kind: _read_sums(torch.stack(parts).sum(0)) for kind, parts in spread.items()},
     )
     scores, spread = {}, {}
     for score_sums, spread_sums in gather(counts):
@@ -182,6 +183,12 @@ def new_scores(task: Task, per_class: bool = False, thresholds: list[float] | No
     return MultiLabelScores(None if thresholds is None else torch.tensor(thresholds, dtype=torch.float64))
 
 
+def _read_sums(sums: Tensor) -> Tensor:
+    """Copy sums to the host, which has float64 in any case."""
+    sums = sums.cpu()
+    return sums.double() if sums.is_floating_point() else sums
+
+
 def _spread(logits: Tensor, task: Task) -> Tensor:
     """Sum over a batch of (m, B, C) the mean distance and the mean agreement of two peers."""
     p, guess = task.probabilities(logits.float()), task.decisions(logits)
@@ -190,7 +197,8 @@ def _spread(logits: Tensor, task: Task) -> Tensor:
     equal = [(guess[a] == guess[b]).float() for a, b in pairs]
     if not task.one_label:  # an image counts by the part of its classes that two agree on
         equal = [same.mean(-1) for same in equal]
-    return torch.stack([distance, torch.stack([same.sum() for same in equal]).mean()]).double()
+    agree = torch.stack([same.sum() for same in equal]).mean()
+    return torch.stack([distance, agree]).to(accumulator_dtype(logits.device))
 
 
 def calibrations(

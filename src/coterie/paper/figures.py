@@ -75,7 +75,7 @@ def draw_figure(tables: ResultTables) -> Path | None:
     titles = {"split": setting, "study": "The study's primary comparisons"}
     title = titles.get(experiment) or f"{paper_title(experiment)}: {setting}"
     file = tables.runs.out / f"{experiment}.svg"
-    file.write_text(picture(title, panels, legend))
+    file.write_text(picture(title, panels, legend), encoding="utf-8")
     return file
 
 

@@ -92,7 +92,7 @@ class Reproduction:
         if not file.is_file():
             return
         try:
-            protocol = json.loads(file.read_text())["protocol"]
+            protocol = json.loads(file.read_text(encoding="utf-8"))["protocol"]
         except (OSError, ValueError, KeyError, TypeError):
             raise InputError(f'{file} is damaged: write {{"protocol": NAME}} into it again.') from None
         if protocol != self.protocol.name:

@@ -55,7 +55,7 @@ def _protocols(runs: Sequence[Path], protocols: Mapping[str, P]) -> list[tuple[P
     directories = []
     for file in sorted({file for path in runs for file in path.rglob("protocol.json")}):
         try:
-            directories.append((file.parent, protocols[json.loads(file.read_text())["protocol"]]))
+            directories.append((file.parent, protocols[json.loads(file.read_text(encoding="utf-8"))["protocol"]]))
         except (OSError, ValueError, KeyError, TypeError):  # not ours, or damaged: its runs are shown all the same
             continue
     return directories

@@ -249,13 +249,14 @@ class PeerNet(nn.Module):
         self._trunk.learn_batch_dims(self.peers[0], cut, _other_images(image, 3))
         views = list(_other_images(image, 2 * self.size).chunk(self.size))
         with evaluating(self):
-            expected = torch.stack([p(v.clone()) for p, v in zip(self.peers, views, strict=True)]).double()
+            expected = torch.stack([p(v.clone()) for p, v in zip(self.peers, views, strict=True)])
             joint_logits = self(views, joint=True).logits
         # Not to the bit: kernels may round otherwise in a larger batch, on GPUs as coarsely as TF32. Half of the
         # digits must agree.
         tf32 = joint_logits.is_cuda and joint_logits.dtype == torch.float32
         precision = 2.0**-10 if tf32 else torch.finfo(joint_logits.dtype).eps
-        differences = (joint_logits.double() - expected).abs().amax((1, 2))
+        expected = expected.cpu().double()  # not every device has float64
+        differences = (joint_logits.cpu().double() - expected).abs().amax((1, 2))
         worst = int(differences.argmax())
         if not differences[worst] <= math.sqrt(precision) * expected.abs().max():
             raise InputError(

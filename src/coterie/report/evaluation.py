@@ -49,7 +49,7 @@ class Evaluation:
 def read_evaluation(run: Path) -> Evaluation:
     """Read a run's evaluation.json."""
     try:
-        content = json.loads((run / "evaluation.json").read_text())
+        content = json.loads((run / "evaluation.json").read_text(encoding="utf-8"))
         predictors, deployed = content["predictors"], content["predictors"][content["deployed"]]
         classes = [row for row in deployed["per_class"] if row["images"]]
         return Evaluation(

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import yaml
+from filelock import FileLock, Timeout
 
 from ..config.options import from_file
 from ..config.recipe import RUNTIME_OPTIONS, Recipe
 from ..data.inspection import contact_sheet
 from ..errors import InputError, reason, warn
-from ..files import read_json, read_yaml, write
+from ..files import lock_file, read_json, read_yaml, write
 from ..methods import Method
 from ..models.metadata import encode_weights
 from .checkpoints import Checkpoints
 from .description import describe_predictor, describe_run
 from .environment import environment
 from .tracking import Tracker, import_tracker, open_tracker
+
+LOCK = ".lock"
+"""Held while a process trains in the directory."""
 
 
 class RunDirectory:
@@ -36,7 +38,7 @@ class RunDirectory:
         self.checkpoints = Checkpoints(path)
         self.recipe: Recipe | None = None
         self.tracker: Tracker | None = None
-        self._lock: IO[str] | None = None
+        self._lock: FileLock | None = None
         self._files: dict[Path, str | bytes] = {}
         self._epoch = 0
 
@@ -50,20 +52,20 @@ class RunDirectory:
             raise InputError(f"{self.path} is a file: `out` must name a directory.")
         if recipe.track is not None:
             import_tracker(recipe.track)  # fail before a directory is made
-        lock = self.path / ".lock"
+        lock = self.path / LOCK
         if self.path.is_dir() and not self.config.is_file() and not lock.exists() and any(self.path.iterdir()):
             raise InputError(f"{self.path} is not empty and holds no run: choose another `out`.")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = lock.open("a")
+            lock.touch()
         except OSError as error:
             raise InputError(f"{self.path} cannot be written ({error.strerror}): choose another `out`.") from None
         try:
-            # A record lock is released when the process ends, however it ends, and is not inherited by a fork.
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = lock_file(lock)
+            self._lock.acquire()
+        except Timeout:
+            raise InputError(f"Another process is training in {self.path}: choose another `out`.") from None
         except OSError as error:
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                raise InputError(f"Another process is training in {self.path}: choose another `out`.") from None
             warn(f"{self.path} cannot be locked ({error.strerror}): see to it that no other process trains in it.")
         self.recipe, self.checkpoints.every = recipe, recipe.checkpoint_seconds
         if self.config.is_file():
@@ -98,7 +100,7 @@ class RunDirectory:
         if self.tracker is not None:
             self.tracker.close()
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
 
     def check_data(self, recipe: Recipe, keys: Sequence[str] | None = None) -> None:
         """Refuse to continue with other data than the run began with; `keys` of its fingerprint, or all."""
@@ -117,7 +119,7 @@ class RunDirectory:
         """Return one record per evaluation, which is one per epoch unless the recipe says otherwise."""
         if not self.metrics_file.is_file():
             raise InputError(f"{self.path} is not a run directory: it has no {self.metrics_file.name}.")
-        return [json.loads(line) for line in self.metrics_file.read_text().splitlines()]
+        return [json.loads(line) for line in self.metrics_file.read_text(encoding="utf-8").splitlines()]
 
     def log(self, record: dict[str, Any]) -> None:
         """Add a record. The file is replaced, not appended to, so that no reader sees half a line."""
@@ -196,6 +198,19 @@ class RunDirectory:
         if len(records) < length:
             raise InputError(f"{self.metrics_file} is shorter than when the checkpoint was written: restore it.")
         return records[:length]
+
+
+def in_training(directory: Path) -> bool:
+    """Tell whether a process is training in a run directory."""
+    if not (directory / LOCK).exists():
+        return False
+    try:
+        with lock_file(directory / LOCK):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # a file system without locks, of which training has warned
+        return False
 
 
 def _differences(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:

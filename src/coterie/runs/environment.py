@@ -38,7 +38,7 @@ def environment(seed: int, processes: int = 1) -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory": _memory(),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
     }
 
@@ -52,15 +52,23 @@ def _commit(directory: Path) -> str | None:
     """Return the commit of the repository a directory is in, with `-dirty` if files differ from it."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=40"]
     try:
-        result = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+        result = subprocess.run(command, cwd=directory, capture_output=True, encoding="utf-8", errors="replace")
     except OSError:  # no git here
         return None
     return result.stdout.strip() or None
 
 
+def _memory() -> int | None:
+    """Return the bytes of memory of this machine, or None where the system does not say (Windows)."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
 def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
     return next(

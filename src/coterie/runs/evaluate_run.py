@@ -17,6 +17,7 @@ from torch import nn
 from ..config.recipe import Recipe
 from ..data import Data
 from ..data.batch import SplitName
+from ..data.device import synchronise
 from ..data.inspection import to_picture
 from ..errors import InputError, reason, warn
 from ..files import write
@@ -127,8 +128,7 @@ def _latencies(networks: dict[str, nn.Module], shape: tuple[int, ...], device: t
 
     def run(network: nn.Module) -> None:
         network(image)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        synchronise(device)
 
     with evaluating(*networks.values()):
         seconds = interleaved({name: partial(run, network) for name, network in networks.items()}, 0.05)

@@ -190,7 +190,7 @@ def read_run(path: Path) -> Result:
         result.problems.append("no epoch has finished: there is no metrics.jsonl")
         return result
     records = {}
-    lines = file.read_text(errors="replace").splitlines()
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
@@ -225,7 +225,7 @@ def _mapping(result: Result, name: str, load: Callable[[Path], Any]) -> dict[str
 
 
 def _read_json(file: Path) -> Any:
-    return json.loads(file.read_text())
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _check(record: Any) -> None:

@@ -44,10 +44,10 @@ class WandB:
         name = directory.resolve().name
         identity = directory / "wandb.id"
         if not identity.is_file():
-            identity.write_text(secrets.token_hex(8))
+            identity.write_text(secrets.token_hex(8), encoding="utf-8")
         self.run = wandb.init(
             dir=str(directory),
-            id=identity.read_text(),
+            id=identity.read_text(encoding="utf-8"),
             name=name,
             config=config,
             resume="allow",

@@ -145,6 +145,8 @@ def join(device: torch.device) -> Iterator[World]:
         if device.index >= gpus:
             raise InputError(f"torchrun has started more processes than there are GPUs here ({gpus}).")
         torch.cuda.set_device(device)
+    elif device.type != "cpu":
+        raise InputError(f"Several processes cannot train on '{device.type}' together: leave torchrun out.")
     if dist.is_initialized():
         raise InputError("A process group exists already: destroy it before the training, which makes its own.")
     store, rank, size = next(rendezvous("env://"))

@@ -41,7 +41,7 @@ def process_memory(field: Literal["VmHWM", "VmRSS"]) -> int:
     would begin with its peak. Elsewhere it is right, but gives the peak alone; a system that has neither gives 0.
     """
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
     except (OSError, StopIteration):
         pass

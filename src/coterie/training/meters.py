@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..data.device import accumulator_dtype
 from ..data.sampler import Piece
 from ..errors import Failure
 from .distributed import World
@@ -28,7 +29,7 @@ class LossMeter:
     """Sums of the loss terms since the last record, on the device, which is synchronised only every few steps."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device = device
+        self.device, self.dtype = device, accumulator_dtype(device)
         self.check_every = 1 if device.type == "cpu" else 50
         self.pending: list[_Pending] = []
         self.reset()
@@ -36,14 +37,14 @@ class LossMeter:
     def reset(self) -> None:
         """Begin the next record."""
         self.names: list[str] = []
-        self.sums = torch.zeros(0, dtype=torch.float64, device=self.device)
+        self.sums = torch.zeros(0, dtype=self.dtype, device=self.device)
         self.images = 0
         self.seconds_before = 0.0  # of this record, in earlier processes
         self.started = time.perf_counter()
 
     def add(self, terms: dict[str, Tensor], piece: Piece, step: int, lr: float) -> None:
         """Add the terms of a piece of a batch."""
-        values = torch.stack([value.detach().double() for value in terms.values()])
+        values = torch.stack([value.detach().to(self.dtype) for value in terms.values()])
         if not self.names:
             self.names, self.sums = list(terms), torch.zeros_like(values)
         self.sums += values * piece.size
@@ -72,7 +73,7 @@ class LossMeter:
     def means(self, world: World | None = None) -> dict[str, float]:
         """Return each term's mean over the images since the last record: of this process, or of all."""
         self.check()
-        mine = (self.names, self.sums.cpu(), self.images)
+        mine = (self.names, self.sums.cpu().double(), self.images)
         parts = [part for part in (world.gather(mine) if world else [mine]) if part[0]]
         if not parts:
             return {}
@@ -93,6 +94,6 @@ class LossMeter:
         self.seconds_before = saved[0]["seconds"]
         mine = saved[rank : rank + 1] if len(saved) == size else saved if rank == 0 else []
         for part in (part for part in mine if part["names"]):
-            sums = part["sums"].to(self.device)
+            sums = part["sums"].to(self.device, self.dtype)
             self.names, self.sums = part["names"], sums if not self.names else self.sums + sums
             self.images += part["images"]
