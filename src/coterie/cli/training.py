@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .calling import print_json
+from .options import OUT_TEXT
 
 if TYPE_CHECKING:
     from ..config.options import Data  # read by jsonargparse too; it imports every data set
@@ -33,7 +34,7 @@ def train(arguments: list[str]) -> None:
     from ..training.loop import train_recipe
 
     parser = options.parser()
-    parser.add_argument("--out", type=str, help="the run directory (required).")
+    parser.add_argument("--out", type=str, help=OUT_TEXT)
     config = parse(parser, arguments)
     if config.out is None:
         raise InputError("--out is missing: name the directory for this run.")

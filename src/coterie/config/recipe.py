@@ -47,7 +47,7 @@ class Recipe:
     Args:
         method: how the peers train each other; see `coterie methods`.
         model: the network; see `coterie models`.
-        data: the data set.
+        data: the data set, or the path of a folder or table of images.
         peers: how many peers; methods that train a single network have one. For whole networks also the names
             of their models, 'resnet32,resnet20', in place of `model`; the first one is deployed.
         cut: the module where the branches begin, or 'none' for whole networks; by default the network's own.
