@@ -15,8 +15,8 @@ PACKAGE = Path(__file__).parent
 TABLES = (".csv", ".tsv", ".parquet")
 MODEL_FORMS = "timm:NAME, torchvision:NAME, package.module:factory, file.py:factory"
 ELSEWHERE = {
-    "pretrained": "pretrained weights are an option of the network, {0}model_options.pretrained true with a network "
-    "of timm, and weights in a file are loaded with {0}init",
+    "pretrained": "pretrained weights are an option of the network, {0}model_options.pretrained true with a "
+    "network of timm, and weights in a file are loaded with {0}init",
     "lr": "the learning rate is {0}optimizer.lr",
 }
 """Options of other libraries, and where ours are."""
@@ -64,8 +64,8 @@ def unknown_data(name: str, sets: Iterable[str]) -> InputError:
     if near(name, [*sets, *paths]):
         return unknown("data set or directory", name, [*sets, *paths])
     return InputError(
-        f"There is no data set or directory '{name}': it is none of {', '.join(sets)}, and no folder or table of images "
-        "has this path."
+        f"There is no data set or directory '{name}': it is none of {', '.join(sets)}, and no folder or table of "
+        "images has this path."
     )
 
 

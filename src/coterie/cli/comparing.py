@@ -69,6 +69,7 @@ def compare(arguments: list[str]) -> None:
     parser = ArgumentParser(
         prog="coterie compare",
         exit_on_error=False,
+        allow_abbrev=False,
         description=f"{summary(compare)} Every option of `coterie train` is taken too, for all methods: --model, "
         "--data, --epochs, --mix, ... --method.NAME goes to those of the methods that have it.",
     )

@@ -97,7 +97,9 @@ def _inspect(cls: Any, preset: dict[str, Any], arguments: list[str]) -> None:
         contact_sheet(data_set, views, images).save(sheet, "PNG")
         print_json(contents) if json else print_data(contents)
 
-    parser = ArgumentParser(prog="coterie data inspect", exit_on_error=False, description=summary(inspect))
+    parser = ArgumentParser(
+        prog="coterie data inspect", exit_on_error=False, allow_abbrev=False, description=summary(inspect)
+    )
     parser.add_function_arguments(inspect)
     own = [name.partition(".")[2] for name in parser.add_class_arguments(cls, "data", skip=set(preset))]
     command_options = list(signature(inspect).parameters)

@@ -39,23 +39,23 @@ GROUPS = {
         "config",
     ),
 }
-"""The options of a training in the order of the help; those that are not named here follow under a heading of their own."""
+"""The options of a training in the order of the help; those that are not named here follow at its end."""
 PARTS = (
     "--method, --data, --optimizer, --schedule and --mix name classes with options of their own: --method PCL "
-    "--method.temperature 4. `coterie train --method.help PCL` shows them. `--help-all` shows every option in full, "
-    "`--print_config` what would be used."
+    "--method.temperature 4. `coterie train --method.help PCL` shows them. `--help-all` shows every option in "
+    "full, `--print_config` what would be used."
 )
 SHARED = (
-    "Every option of `coterie train` is taken too, for all methods. --method.NAME goes to those of the methods that "
-    "have it. `--help-all` shows the options of the comparison in full."
+    "Every option of `coterie train` is taken too, for all methods. --method.NAME goes to those of the methods "
+    "that have it. `--help-all` shows the options of the comparison in full."
 )
 
 
 def command_help(name: str, file: Path) -> str:
     """Return the help of a command whose function stands in a file, in lines of at most 80 columns."""
     options = command_options(name, file)
-    words = [option for option in options.own if option.default is None]
-    flags = [option for option in options.own if option.default is not None]
+    words = [option for option in options.own if option.is_word]
+    flags = [option for option in options.own if not option.is_word]
     if name == "train":
         usage, groups, end = f"coterie {name} --out DIR [OPTIONS]", _grouped([*flags, *options.shared]), PARTS
     elif name == "compare":
@@ -63,7 +63,8 @@ def command_help(name: str, file: Path) -> str:
         usage, end = f"coterie {name} --out DIR [OPTIONS]", SHARED
         groups = {"what to compare": flags, first: _grouped(options.shared)[first]}
     else:
-        usage = " ".join(["coterie", name, *(word.name.upper() for word in words), "[OPTIONS]"])
+        named = [f"[{w.name.upper()} ...]" if w.default else w.name.upper() for w in words]
+        usage = " ".join(["coterie", name, *named, "[OPTIONS]"])
         groups, end = {"arguments": words, "options": flags}, ""
     return _page(usage, options.summary, groups, end)
 
@@ -85,7 +86,7 @@ def _page(usage: str, summary: str, groups: dict[str, list[Option]], end: str) -
 def _lines(option: Option, brief: bool) -> list[str]:
     """Return a flag, or a word without one, with its text beside it; `brief`: two lines of it, or one clause."""
     flag = f"--{option.name}" if option.is_switch else f"--{option.name} {option.metavar}"
-    left = f"  {option.name.upper() if option.default is None else flag}"
+    left = f"  {option.name.upper() if option.is_word else flag}"
     text = _with_values(option, option.text)
     if brief and len(_wrap(text, COLUMN)) > 2:
         text = _with_values(option, re.split(r"; |\. ", option.text)[0])
@@ -106,5 +107,10 @@ def _with_values(option: Option, text: str) -> str:
 def _wrap(text: str, indent: int = 0) -> list[str]:
     margin = " " * indent
     return textwrap.wrap(
-        text, WIDTH, initial_indent=margin, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False
+        text,
+        WIDTH,
+        initial_indent=margin,
+        subsequent_indent=margin,
+        break_long_words=False,
+        break_on_hyphens=False,
     )

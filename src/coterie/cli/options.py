@@ -25,6 +25,11 @@ class Option:
     text: str = ""
 
     @property
+    def is_word(self) -> bool:
+        """Tell whether it is given without a flag: it is required, or one may name several or none."""
+        return self.default is None or isinstance(self.default, ast.Tuple)
+
+    @property
     def is_switch(self) -> bool:
         return self.kind.split(" | ")[0] == "bool"
 

@@ -1,6 +1,7 @@
 """Refuse misspelled options and names before torch is imported, with the sentence of the full parser.
 
-Names that timm and torch define, and options of classes (--method.NAME), are left to the full parser, which takes seconds.
+Names that timm and torch define, and options of classes (--method.NAME), are left to the full parser, which takes
+seconds.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ def check_words(name: str, file: Path, words: list[str]) -> None:
         if "." not in flag and flag not in flags:
             raise unknown_option(flag, sorted(flags))
         if options.shared and value is not None:
-            _check_name(flag.removeprefix("--"), value)
+            _check_name(flag.removeprefix("--").removesuffix(".help"), value)
     if name == "cuts" and words and not words[0].startswith("-"):
         _check_name("model", words[0])
 
 
 def _flags(name: str, options: CommandOptions) -> set[str]:
     """Return the options that the full parser of a command knows, apart from those of classes."""
-    names = {option.name for option in (*options.own, *options.shared) if option.default is not None}
+    names = {option.name for option in (*options.own, *options.shared) if not option.is_word}
     if options.shared:
         names |= {"config", "print_config", "class_weights+", *(f"{part}.help" for part in PARTS)}
     if name == "compare":

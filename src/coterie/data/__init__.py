@@ -34,6 +34,8 @@ def find_by_path(name: str) -> tuple[str, dict[str, Any]] | None:
     for kind, cls in sets.items():
         options = cls.options_for_path(Path(name))
         if options is not None:
+            if options.get("root") == ".":  # which means another directory once the working directory has changed
+                options["root"] = str(Path.cwd())
             return kind, options
     if "/" in name:
         raise unknown_data(name, sets)
