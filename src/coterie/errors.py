@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import os
+import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Iterable
 
@@ -24,12 +26,21 @@ class Stopped(KeyboardInterrupt):
 def note(message: str) -> None:
     """Print what was decided for the user, once for all processes of a training."""
     if os.environ.get("RANK", "0") == "0":
-        print(f"coterie: {message}", file=sys.stderr, flush=True)
+        say(message)
 
 
 def warn(message: str) -> None:
     """Print a warning to standard error."""
-    print(f"coterie: warning: {message}", file=sys.stderr, flush=True)
+    say(f"warning: {message}")
+
+
+def say(message: str) -> None:
+    """Print a sentence to standard error: on a terminal wrapped between words, else in one line."""
+    line = f"coterie: {message}"
+    if sys.stderr.isatty():
+        columns = shutil.get_terminal_size().columns
+        line = textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False)
+    print(line, file=sys.stderr, flush=True)
 
 
 def reason(error: Exception) -> str:

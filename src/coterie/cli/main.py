@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .. import __version__
-from ..errors import Failure, InputError, Stopped, printable, unknown
+from ..errors import Failure, InputError, Stopped, printable, say, unknown
 from .calling import call, summary
 from .choosing import cuts, methods, models
 from .comparing import compare
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
         message = str(error)
         if arguments[0] in COMMANDS:
             message = with_flags(message, arguments[0], COMMANDS[arguments[0]])
-        print(f"coterie: {printable(message)}", file=sys.stderr)
+        say(printable(message))
         codes = {InputError: 2, Failure: 1, Stopped: 75}  # 75 is EX_TEMPFAIL: try again
         sys.exit(next(code for kind, code in codes.items() if isinstance(error, kind)))
     except KeyboardInterrupt:

@@ -7,6 +7,7 @@ seconds.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from ..errors import unknown
@@ -44,7 +45,7 @@ def _flags(name: str, options: CommandOptions) -> set[str]:
 
 def _pairs(words: list[str]) -> Iterator[tuple[str, str | None]]:
     """Yield every flag, with underscores, and its value, if it has one."""
-    for word, following in zip(words, [*words[1:], "--"], strict=True):
+    for word, following in pairwise([*words, "--"]):
         if word.startswith("--") and word != "--":
             flag, equals, value = word.partition("=")
             flag = "--" + flag[2:].replace("-", "_")

@@ -29,9 +29,9 @@ def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
 
 def add_command(parser: ArgumentParser, command: Callable[..., None]) -> None:
     """Add the arguments of a command from its signature; a list takes several words, `--output` is also `-o`."""
-    optional = {p.name for p in inspect.signature(command).parameters.values() if p.default == ()}
+    optional: set[str | int] = {p.name for p in inspect.signature(command).parameters.values() if p.default == ()}
     for name in optional:
-        parser.add_argument(name, type=str, nargs="*", default=[])
+        parser.add_argument(str(name), type=str, nargs="*", default=[])
     parser.add_function_arguments(command, as_positional=True, skip=optional)
     for action in parser._actions:
         if not action.option_strings and getattr(action, "_typehint", None) == list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
@@ -236,6 +237,8 @@ class Recipe:
             optimizer = self.optimizer([group for group in groups if group["params"]])
         except (TypeError, ValueError) as error:
             raise InputError(f"`optimizer`: {error}.") from None
+        if not all(math.isfinite(group.get("lr", 0.0)) for group in optimizer.param_groups):
+            raise InputError("`optimizer.lr` must be a finite number.")
         closure = inspect.signature(optimizer.step).parameters.get("closure")
         if closure is not None and closure.default is closure.empty:
             raise InputError(

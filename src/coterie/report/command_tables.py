@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from ..metrics.seeds import NOTHING
-from .table import Cell, Table, keyed_table, number, print_table, text
+from .table import Cell, Table, keyed_table, number, print_table, print_text, text
 
 SCORE_COLUMNS = [
     ("predictor", "name", "{}"),
@@ -49,7 +49,7 @@ def print_evaluation(result: dict[str, Any]) -> None:
     print_table(keyed_table(title, PREDICTOR_COLUMNS, rows), console)
     for kind, value in result["diversity"].items():
         agree = 100 * result["agreement"][kind]
-        console.print(f"{kind} peers: diversity {value:.4f}, agreement {agree:.2f} %", highlight=False)
+        print_text(f"{kind} peers: diversity {value:.4f}, agreement {agree:.2f} %", console)
     classes = [{**row, "taken_for": row["taken_for"] or NOTHING} for row in predictors[name]["per_class"]]
     print_table(keyed_table(f"{name} (deployed), class by class", CLASS_COLUMNS, classes), console)
     if "calibrated" in predictors[name]:
@@ -113,4 +113,4 @@ def print_data(contents: dict[str, Any]) -> None:
     if len(between) > 20:
         lines += ["  ... (all of them with --json)"]
     lines += [f"repeated within a split: {duplicates['within_a_split']}", f"contact sheet: {contents['sheet']}"]
-    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    print_text("\n".join(lines), console)
