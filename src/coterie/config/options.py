@@ -17,14 +17,12 @@ from ..data.wrapped import dataset
 from ..errors import InputError
 from .parsing import parse_object
 from .recipe import DEFAULT_DATA, Recipe
-from .short_names import data_by_path, full_name, own_optimizer
+from .short_names import PARTS, data_by_path, full_name, own_optimizer
 from .specs import import_class, labels_in, model_spec, to_spec
 
 NOT_OPTIONS = {"config", "objects"}
 """Fields of a recipe that follow from its options."""
 OPTIONS = [field.name for field in fields(Recipe) if field.name not in NOT_OPTIONS]
-PARTS = ("method", "data", "optimizer", "schedule", "mix")
-"""Options that name a class with options of its own."""
 
 
 def parser(prog: str = "coterie train") -> ArgumentParser:

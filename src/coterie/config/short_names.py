@@ -14,9 +14,11 @@ from ..data import find_by_path
 from ..methods import available
 from .specs import class_spec, import_class
 
-HELP = tuple(f"--{part}.help" for part in ("method", "data", "optimizer", "schedule", "mix"))
-NAMED = ("--method", "--data", "--optimizer", "--config", *HELP)
-"""The flags whose values are names that `expand_flags` replaces."""
+PARTS = ("method", "data", "optimizer", "schedule", "mix")
+"""Options that name a class with options of its own."""
+HELP = tuple(f"--{part}.help" for part in PARTS)
+NAMED = (*(f"--{part}" for part in PARTS), *HELP, "--config")
+"""The flags whose values are names that `expand_flags` looks at."""
 
 
 def full_name(method: str) -> str:

@@ -102,7 +102,7 @@ class ProgressReporter:
         """Return what comes first: name and epoch, error, time."""
         steps = max(1, self.done - self.first)
         left = (time.monotonic() - self.started) / steps * (self.total - self.done)
-        clock = "done" if self.done >= self.total else f"{_clock(left)} left" if self.done > self.first else ""
+        clock = "done" if self.recorded >= self.total else f"{_clock(left)} left" if self.done > self.first else ""
         epoch = min(self.epochs, -(-self.done // self.per_epoch))
         return [part for part in (f"{self.title}  epoch {epoch}/{self.epochs}", self.error, clock) if part]
 
