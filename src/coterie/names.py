@@ -12,6 +12,8 @@ from pathlib import Path
 from .errors import InputError, near, unknown
 
 PACKAGE = Path(__file__).parent
+PARTS = ("method", "data", "optimizer", "schedule", "mix")
+"""Options of a training that name a class with options of its own."""
 TABLES = (".csv", ".tsv", ".parquet")
 MODEL_FORMS = "timm:NAME, torchvision:NAME, package.module:factory, file.py:factory"
 ELSEWHERE = {

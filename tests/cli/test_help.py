@@ -16,7 +16,7 @@ from jsonargparse import ArgumentParser
 from coterie.cli import main as cli
 from coterie.cli.help import GROUPS, command_help
 from coterie.cli.options import CONFIG_TEXT, FOLLOWS, command_options, recipe_options
-from coterie.cli.typos import PARTS, _flags
+from coterie.cli.typos import _flags
 from coterie.config import options
 from coterie.config.parsing import add_command
 from coterie.config.recipe import Recipe
@@ -118,7 +118,6 @@ def test_the_flags_that_pass_as_spelled_right_are_those_of_the_full_parsers() ->
             add_command(parser, cli.COMMANDS[name])
         flags = {flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")}
         assert _flags(name, command_options(name, source(name))) == flags
-    assert PARTS == options.PARTS
 
 
 def test_names_in_the_source_files_are_those_that_are_imported() -> None:

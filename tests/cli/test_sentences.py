@@ -118,7 +118,7 @@ def test_help_of_a_class_is_that_of_the_class_named_beside_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own_help.py").write_text(OWN_METHOD)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     cases = {"method": "own_help.Halved", "optimizer": "AdamW", "schedule": "Cosine"}
     words = {"method": "--method.factor", "optimizer": "--optimizer.amsgrad", "schedule": "--schedule.floor"}
     for part, name in cases.items():

@@ -11,11 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from ..errors import unknown
-from ..names import listed_names, subclass_names, unknown_data, unknown_model, unknown_option
+from ..names import PARTS, listed_names, subclass_names, unknown_data, unknown_model, unknown_option
 from .options import CommandOptions, command_options
-
-PARTS = ("method", "data", "optimizer", "schedule", "mix")
-"""Options of a training that name a class; each has a --PART.help."""
 
 
 def check_words(name: str, file: Path, words: list[str]) -> None:

@@ -15,9 +15,10 @@ from torch.utils.data import DataLoader, Dataset
 from ..data import Data
 from ..data.wrapped import dataset
 from ..errors import InputError
+from ..names import PARTS as PARTS
 from .parsing import parse_object
 from .recipe import DEFAULT_DATA, Recipe
-from .short_names import PARTS, data_by_path, full_name, own_optimizer
+from .short_names import data_by_path, full_name, own_optimizer
 from .specs import import_class, labels_in, model_spec, to_spec
 
 NOT_OPTIONS = {"config", "objects"}

@@ -12,10 +12,9 @@ import yaml
 
 from ..data import find_by_path
 from ..methods import available
+from ..names import PARTS
 from .specs import class_spec, import_class
 
-PARTS = ("method", "data", "optimizer", "schedule", "mix")
-"""Options that name a class with options of its own."""
 HELP = tuple(f"--{part}.help" for part in PARTS)
 NAMED = (*(f"--{part}" for part in PARTS), *HELP, "--config")
 """The flags whose values are names that `expand_flags` looks at."""
