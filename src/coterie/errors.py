@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import os
+import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Iterable
 
@@ -24,12 +26,21 @@ class Stopped(KeyboardInterrupt):
 def note(message: str) -> None:
     """Print what was decided for the user, once for all processes of a training."""
     if os.environ.get("RANK", "0") == "0":
-        print(f"coterie: {message}", file=sys.stderr, flush=True)
+        say(message)
 
 
 def warn(message: str) -> None:
     """Print a warning to standard error."""
-    print(f"coterie: warning: {message}", file=sys.stderr, flush=True)
+    say(f"warning: {message}")
+
+
+def say(message: str) -> None:
+    """Print a sentence to standard error: on a terminal wrapped between words, else in one line."""
+    line = f"coterie: {message}"
+    if sys.stderr.isatty():
+        columns = shutil.get_terminal_size().columns
+        line = textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False)
+    print(line, file=sys.stderr, flush=True)
 
 
 def reason(error: Exception) -> str:
@@ -42,11 +53,17 @@ def printable(text: str) -> str:
     return "".join("?" if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c for c in text)
 
 
+def near(name: str, names: Iterable[str]) -> str | None:
+    """Return the one of `names` that is nearest to a name with a typo, if one is near."""
+    lower = {n.lower(): n for n in names}
+    matches = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
+    return lower[matches[0]] if matches else None
+
+
 def unknown(kind: str, name: str, names: Iterable[str]) -> InputError:
     """Return the error `There is no <kind> 'name'`, with the nearest of `names` or, failing that, all of them."""
     names = list(names)
-    lower = {n.lower(): n for n in names}
-    near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
+    nearest = near(name, names)
     all_of_them = f"there is: {', '.join(names)}." if len(names) <= 40 else f"none of the {len(names)} is near it."
-    hint = f"did you mean '{lower[near[0]]}'?" if near else all_of_them
+    hint = f"did you mean '{nearest}'?" if nearest else all_of_them
     return InputError(f"There is no {kind} '{name}'; {hint}")

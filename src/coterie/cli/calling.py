@@ -13,7 +13,9 @@ def call(name: str, command: Callable[..., None], arguments: list[str]) -> None:
 
     from ..config.parsing import add_command, parse
 
-    parser = ArgumentParser(prog=f"coterie {name}", exit_on_error=False, description=summary(command))
+    parser = ArgumentParser(
+        prog=f"coterie {name}", exit_on_error=False, allow_abbrev=False, description=summary(command)
+    )
     add_command(parser, command)
     config = parse(parser, arguments)
     command(**vars(parser.instantiate(config)))

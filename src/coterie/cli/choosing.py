@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
@@ -10,6 +10,8 @@ from .calling import print_json
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from ..report.table import Table
 
 CUT_COSTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "PCL": ("PCL", {}),
@@ -34,41 +36,72 @@ MODEL_COLUMNS = [
 ]
 
 
-def methods(json: bool = False) -> None:
+def methods(names: Sequence[str] = (), json: bool = False) -> None:
     """The methods and their options.
 
     Args:
+        names: those to show in full, also your own, as my_module.MyMethod; by default all of ours in a table.
         json: print JSON.
     """
     from ..report.table import Table, print_table, text
 
-    entries = describe_methods()
+    entries = describe_methods(names)
     if json:
         print_json(entries)
+        return
+    if names:
+        for name, entry in entries.items():
+            print_table(_options_table(name, entry))
         return
     rows = []
     for name, entry in entries.items():
         options = ", ".join(f"{option}={value}" for option, value in entry["options"].items())
         rows.append([text(f"{name}\n{entry['trains']}"), text(entry["summary"]), text(options)])
-    print_table(Table("", ["method", "what it is", "options (--method.NAME)"], rows), wrap=True)
+    print_table(Table("", ["method", "what it is", "options (--method.NAME)"], rows))
 
 
-def describe_methods() -> dict[str, Any]:
-    """Return each method's sentence, what it trains, and its options with their defaults."""
-    from inspect import signature
+def describe_methods(names: Sequence[str] = ()) -> dict[str, Any]:
+    """Return each method's sentence, what it trains, and its options with their defaults and what they are."""
+    from inspect import getdoc
 
+    from docstring_parser import parse
+
+    from ..config.parsing import accepted_options
+    from ..config.specs import own_defaults
+    from ..experiments.compare_methods import method_class
     from ..methods import available
     from ..methods.base import method_summary
 
+    classes = {name: method_class(name) for name in names} or dict(sorted(available().items()))
     entries = {}
-    for name, method in sorted(available().items()):
-        parameters = list(signature(method).parameters.values())[1:]
+    for name, method in classes.items():
+        docstring, defaults = parse(getdoc(method) or ""), own_defaults(method)
+        texts = {p.arg_name: " ".join((p.description or "").split()) for p in docstring.params}
+        options = accepted_options(method)
         entries[name] = {
             "summary": method_summary(method),
             "trains": method.trains,
-            "options": {p.name: None if p.default is p.empty else p.default for p in parameters},
+            "options": {option: defaults.get(option) for option in options},
+            "required": [option for option in options if option not in defaults],
+            "help": {option: texts.get(option, "") for option in options},
         }
     return entries
+
+
+def _options_table(name: str, entry: dict[str, Any]) -> Table:
+    """Show the options of a method with their texts."""
+    from ..report.table import Table, text
+
+    rows = [
+        [
+            text(f"--method.{option}"),
+            text("(required)" if option in entry["required"] else default),
+            text(entry["help"][option]),
+        ]
+        for option, default in entry["options"].items()
+    ]
+    title = f"{name} ({entry['trains']}): {entry['summary']}"
+    return Table(title, ["option", "default", "what it is"], rows)
 
 
 def models(json: bool = False) -> None:

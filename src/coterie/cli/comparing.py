@@ -69,6 +69,7 @@ def compare(arguments: list[str]) -> None:
     parser = ArgumentParser(
         prog="coterie compare",
         exit_on_error=False,
+        allow_abbrev=False,
         description=f"{summary(compare)} Every option of `coterie train` is taken too, for all methods: --model, "
         "--data, --epochs, --mix, ... --method.NAME goes to those of the methods that have it.",
     )
@@ -143,7 +144,7 @@ def print_plan(request: CompareRequest, plan: ComparePlan, processes: int | None
     from ..experiments.compare_plan import measure_plain, run_seconds
     from ..experiments.estimate import format_duration, wall_clock
     from ..experiments.run_state import run_state
-    from ..report.table import Table, number, print_table, text
+    from ..report.table import Table, number, print_table, print_text, text
 
     seconds = run_seconds(request, plan, plan.speed or measure_plain(request, threads))
     rows, times = [], []
@@ -157,10 +158,10 @@ def print_plan(request: CompareRequest, plan: ComparePlan, processes: int | None
     columns = ["method", "runs", "done", "epochs", "cost of a step", "time of a run here"]
     print_table(Table(describe_plan(request, plan), columns, rows), console)
     all_in_all, least = format_duration(sum(times)), format_duration(wall_clock(times, slots))
-    console.print(
+    print_text(
         f"{len(times)} runs to train: {all_in_all} in all, at best {least} with {slots} at once. "
         "Cost: multiply-adds of a step, in those of the network alone.",
-        highlight=False,
+        console,
     )
 
 
@@ -170,12 +171,12 @@ def print_comparison(comparison: Comparison) -> None:
 
     from rich.console import Console
 
-    from ..report.table import print_table
+    from ..report.table import print_table, print_text
 
     console, table = Console(), comparison.table
     print_table(replace(table, note=""), console)
     for sentence in (table.note, "", comparison.verdict, ""):
-        console.print(sentence, highlight=False, markup=False)
+        print_text(sentence, console)
     if comparison.winner is None:
         return
     run = comparison.out / comparison.runs[comparison.winner][0].path.name

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import InputError, unknown
+from ..names import subclass_names
 from .calling import call, print_json, summary
 
 
 def data(arguments: list[str]) -> None:
     """Fetch or check a data set (`data cifar100`) or inspect one (`data inspect NAME_OR_FOLDER`)."""
-    from ..data import data_sets, find_data_set
-    from ..data.cifar import Cifar
-
-    fetched = {name: cls for name, cls in data_sets().items() if issubclass(cls, Cifar)}
+    fetched = subclass_names("data", "Cifar")
     action, *options = arguments or ["--help"]
     if action in ("-h", "--help"):
         print(
@@ -26,9 +24,13 @@ def data(arguments: list[str]) -> None:
     elif action == "inspect":
         if not options or options[0].startswith("-"):
             raise InputError("Name what to inspect: `coterie data inspect NAME_OR_FOLDER`.")
+        from ..data import find_data_set
+
         _inspect(*find_data_set(options[0]), options[1:])
     elif action in fetched:
-        _fetch(fetched[action], options)
+        from ..data import data_sets
+
+        _fetch(data_sets()[action], options)
     elif action == "fashion_mnist":
         _check_fashion_mnist(options)
     else:
@@ -104,7 +106,9 @@ def _inspect(cls: Any, preset: dict[str, Any], arguments: list[str]) -> None:
         contact_sheet(data_set, views, images).save(sheet, "PNG")
         print_json(contents) if json else print_data(contents)
 
-    parser = ArgumentParser(prog="coterie data inspect", exit_on_error=False, description=summary(inspect))
+    parser = ArgumentParser(
+        prog="coterie data inspect", exit_on_error=False, allow_abbrev=False, description=summary(inspect)
+    )
     parser.add_function_arguments(inspect)
     own = [name.partition(".")[2] for name in parser.add_class_arguments(cls, "data", skip=set(preset))]
     command_options = list(signature(inspect).parameters)

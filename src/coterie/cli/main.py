@@ -5,18 +5,21 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from .. import __version__
-from ..errors import Failure, InputError, Stopped, printable, unknown
+from ..errors import Failure, InputError, Stopped, printable, say, unknown
 from .calling import call, summary
 from .choosing import cuts, methods, models
 from .comparing import compare
 from .data import data
 from .flags import with_flags
+from .help import command_help
 from .measuring import bench
 from .reporting import report, reproduce
 from .shipping import export, predict, push
 from .training import demo, evaluate, train
+from .typos import check_words
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
@@ -50,7 +53,7 @@ def main(arguments: list[str] | None = None) -> None:
         message = str(error)
         if arguments[0] in COMMANDS:
             message = with_flags(message, arguments[0], COMMANDS[arguments[0]])
-        print(f"coterie: {printable(message)}", file=sys.stderr)
+        say(printable(message))
         codes = {InputError: 2, Failure: 1, Stopped: 75}  # 75 is EX_TEMPFAIL: try again
         sys.exit(next(code for kind, code in codes.items() if isinstance(error, kind)))
     except KeyboardInterrupt:
@@ -70,6 +73,13 @@ def _run(arguments: list[str]) -> None:
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     command = COMMANDS[name]
+    if command is not data:  # it has commands of its own
+        file = Path(command.__code__.co_filename)
+        if {"-h", "--help"} & set(rest):
+            print(command_help(name, file))
+            return
+        rest = ["--help" if word == "--help-all" else word for word in rest]
+        check_words(name, file, rest)
     if command in (train, compare, data):
         command(rest)
     else:

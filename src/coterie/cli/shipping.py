@@ -71,10 +71,10 @@ def predict(
     json: bool = False,
     csv: bool = False,
 ) -> None:
-    """Labels with probabilities from an exported file alone.
+    """Labels with probabilities from an exported file alone, or from a run.
 
     Args:
-        file: what `coterie export` wrote, in any format, or a run's student.safetensors.
+        file: what `coterie export` wrote, in any format, or a run directory, whose student it then is.
         images: pictures, folders of them, or - for names from the standard input, one per line.
         top: how many labels, by default 5; with several labels an image, all above their thresholds are given.
         batch: pictures that go through the network together.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .calling import print_json
+from .options import OUT_TEXT
 
 if TYPE_CHECKING:
     from ..config.options import Data  # read by jsonargparse too; it imports every data set
@@ -35,7 +36,7 @@ def train(arguments: list[str]) -> None:
     from ..training.loop import train_recipe
 
     parser = options.parser()
-    parser.add_argument("--out", type=str, help="the run directory (required).")
+    parser.add_argument("--out", type=str, help=OUT_TEXT)
     parser.add_argument(
         "--seeds", type=int, help="train so many seeds, from --seed on, into directories of their own in --out."
     )

@@ -11,25 +11,25 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 from torch.utils.data import DataLoader, Dataset
 
-from ..data import Data, find_by_path
+from ..data import Data
 from ..data.wrapped import dataset
 from ..errors import InputError
 from ..files import read_yaml
-from .parsing import full_name, import_class, parse_object
+from ..names import PARTS as PARTS
+from .parsing import parse_object
 from .recipe import DEFAULT_DATA, Recipe
-from .specs import labels_in, model_spec, to_spec
+from .short_names import data_by_path, full_name, own_optimizer
+from .specs import import_class, labels_in, model_spec, to_spec
 
 NOT_OPTIONS = {"config", "objects"}
 """Fields of a recipe that follow from its options."""
 OPTIONS = [field.name for field in fields(Recipe) if field.name not in NOT_OPTIONS]
-PARTS = ("method", "data", "optimizer", "schedule", "mix")
-"""Options that name a class with options of its own."""
 
 
 def parser(prog: str = "coterie train") -> ArgumentParser:
     """Build the parser of a recipe's options, from the signatures of all that it names."""
     description = (Recipe.__doc__ or "").split("\n")[0]
-    parser = ArgumentParser(prog=prog, exit_on_error=False, description=description)
+    parser = ArgumentParser(prog=prog, exit_on_error=False, allow_abbrev=False, description=description)
     parser.add_argument("--config", action="config", help="YAML file of options; flags after it override it.")
     parser.add_class_arguments(Recipe, None, skip=NOT_OPTIONS)
     defaults = Recipe()
@@ -93,6 +93,8 @@ def from_options(options: Mapping[str, Any]) -> Recipe:
     for name, value in options.items():
         if name == "data":
             value = _as_data_set(value)
+        if name == "optimizer" and isinstance(value, str | Mapping):
+            value = own_optimizer(value)
         spec = model_spec(value) if name == "model" else to_spec(value)
         if labels_in(spec):
             objects[name], labels[name] = value, spec
@@ -124,14 +126,11 @@ def _as_data_set(data: Any) -> Any:
         return dataset.of(*data)
     if isinstance(data, Dataset | DataLoader):
         raise InputError("`data` needs two data sets: a pair (training set, test set).")
-    name, options = (data.get("class_path"), data.get("init_args")) if isinstance(data, Mapping) else (data, None)
-    by_path = find_by_path(str(name)) if isinstance(name, str | Path) else None
-    if by_path:
-        return {"class_path": by_path[0], "init_args": {**by_path[1], **(options or {})}}
-    if not isinstance(name, str | type | partial | Data):
+    name = data.get("class_path") if isinstance(data, Mapping) else data
+    if not isinstance(name, str | Path | type | partial | Data):
         kinds = "a name, a path, a pair (training set, test set) or a coterie.Data"
         raise InputError(f"`data` is {kinds}, not {type(data).__name__}.")
-    return data
+    return data_by_path(data)
 
 
 def _named(method: Any) -> Any:

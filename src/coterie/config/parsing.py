@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -16,6 +15,9 @@ from jsonargparse import ArgumentParser, Namespace
 from ..compat import import_torchvision
 from ..data import data_sets
 from ..errors import InputError, unknown
+from ..names import unknown_data, unknown_option
+from .short_names import NAMED, expand_flags
+from .specs import import_class
 
 
 def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
@@ -27,7 +29,10 @@ def parse(parser: ArgumentParser, arguments: list[str]) -> Namespace:
 
 def add_command(parser: ArgumentParser, command: Callable[..., None]) -> None:
     """Add the arguments of a command from its signature; a list takes several words, `--output` is also `-o`."""
-    parser.add_function_arguments(command, as_positional=True)
+    optional: set[str | int] = {p.name for p in inspect.signature(command).parameters.values() if p.default == ()}
+    for name in optional:
+        parser.add_argument(str(name), type=str, nargs="*", default=[])
+    parser.add_function_arguments(command, as_positional=True, skip=optional)
     for action in parser._actions:
         if not action.option_strings and getattr(action, "_typehint", None) == list[str]:
             action.nargs, action.metavar = "+", action.dest.upper()
@@ -63,34 +68,27 @@ def _prepare_torchvision(options: object) -> None:
 
 def _normalise(parser: ArgumentParser, arguments: list[str]) -> list[str]:
     """Return arguments as jsonargparse takes them: underscores in flags, values for switches, full names."""
-    switches, normalised = _switches(parser), list[str]()
+    switches, words = _switches(parser), list[str]()
     for i, argument in enumerate(arguments):
         if argument.startswith("--"):
             name, equals, value = argument.partition("=")
-            argument = name.replace("-", "_").replace("__", "--", 1) + equals + value
+            name = name.replace("-", "_").replace("__", "--", 1)
             following = arguments[i + 1] if i + 1 < len(arguments) else "--"
+            if "." in name and not equals and following.startswith("--") and not name.endswith(".help"):
+                raise InputError(f"{name} needs a value.")
+            argument = name + equals + value
             if argument in switches and following.lower() not in switches[argument]:
                 argument += "=true"
-        if argument.startswith("--method="):
-            argument = "--method=" + full_name(argument.removeprefix("--method="))
-        elif argument.startswith("--data="):
-            normalised += _data_by_path(argument.removeprefix("--data="))
+        elif words and words[-1] in NAMED:
+            words[-1] += f"={argument}"
             continue
-        elif normalised and normalised[-1] == "--method":
-            argument = full_name(argument)
-        elif normalised and normalised[-1] == "--data":
-            normalised[-1:] = _data_by_path(argument)
-            continue
-        normalised.append(argument)
-    return normalised
+        words.append(argument)
+    defaults = {action.dest: action.default for action in parser._actions}
+    return expand_flags(words, {name: spec["class_path"] for name, spec in defaults.items() if _is_spec(spec)})
 
 
-def _data_by_path(name: str) -> list[str]:
-    """Return `--data=NAME`, with the options that follow where that is a directory or a table."""
-    from ..data import find_by_path
-
-    kind, options = find_by_path(name) or (name, {})
-    return [f"--data={kind}", *(f"--data.{option}={value}" for option, value in options.items())]
+def _is_spec(value: object) -> bool:
+    return isinstance(value, dict | Namespace) and "class_path" in value
 
 
 def _switches(parser: ArgumentParser) -> dict[str, set[str]]:
@@ -105,19 +103,6 @@ def _switches(parser: ArgumentParser) -> dict[str, set[str]]:
     return switches
 
 
-def full_name(method: str) -> str:
-    """Return `coterie.PCL` for `PCL`: torch.export leaves classes with the same short names in the process."""
-    from ..methods import available
-
-    return f"coterie.{method}" if method in available() else method
-
-
-def import_class(path: str) -> Any:
-    """Import the class of a dotted path, as jsonargparse writes it."""
-    module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(module), name)
-
-
 def _explain(parser: ArgumentParser, message: str, flags: bool) -> InputError:
     """Return an error that says jsonargparse's message in one sentence, and what to do."""
     if branch := re.search(
@@ -128,28 +113,29 @@ def _explain(parser: ArgumentParser, message: str, flags: bool) -> InputError:
         if not flags:
             return InputError("`mix` must be a CutMix or a MixUp: a mapping of `class_path` and `init_args`.")
         return InputError("--mix is CutMix or MixUp, named before its options: --mix CutMix --mix.probability 1.")
-    keys = re.findall(r'[Pp]arser key "([^"]+)"', message)
+    keys = re.findall(r'[Pp]arser key "([^"]+)"', message) or re.findall(r"^--(\w+)\.help: ", message)
     prefix, mark = ("--", "") if flags else ("", "`")
     key = prefix + ".".join(keys)
     option = f"{mark}{key}{mark}"
     flag_names = {f for a in parser._actions for f in a.option_strings if f.startswith("--")}
     options = sorted(prefix + flag.removeprefix("--") for flag in flag_names)
     if match := re.search(r"unrecognized arguments: (-\S+)", message):
-        return unknown("option", match[1].partition("=")[0], options)
+        return unknown_option(match[1].partition("=")[0], options)
     if match := re.search(r"unrecognized arguments: (\S+)", message):
         return InputError(f"'{match[1]}' belongs to no option: see --help.")
     if match := re.search(r"argument (\S+): expected one argument", message):
         return InputError(f"{match[1]} needs a value.")
-    if match := re.search(r"Expected a dot import path string: (\S+)", message):
+    match = re.search(r"Expected a dot import path string: (\S+)", message)
+    if match and len(keys) == 1:
         if keys[0] == "data":
-            return unknown("data set or directory", match[1], data_sets())
+            return unknown_data(match[1], data_sets())
         return unknown(keys[0], match[1], _class_names(parser, keys[0]))
     if match := re.search(r"Option '([^']+)' is not accepted", message):
         path = re.search(r"class_path='?\\?'?([\w.]+)|class_path '([\w.]+)'", message)
         accepted = (
             [f"{key}.{name}" for name in accepted_options(import_class(path[1] or path[2]))] if path else options
         )
-        return unknown("option", f"{key}.{match[1]}" if path else prefix + match[1], accepted)
+        return unknown_option(f"{key}.{match[1]}" if path else prefix + match[1], accepted)
     if match := re.search(r"arguments are required: ([\w, ]+)(?:\. Got value|\n)", message):  # of a class
         missing = ", ".join(f"{mark}{key}.{name}{mark}" for name in match[1].split(", "))
         hint = f": `{key}.help NAME` says what it is" if flags else ""
@@ -169,9 +155,10 @@ def _explain(parser: ArgumentParser, message: str, flags: bool) -> InputError:
         value := re.search(r"[Gg](?:ot|iven) value: ([^\n]*?)(?:\. Got value|\n|$)", message)
     ):
         wanted = dict.fromkeys(
-            _plain(kind) for kind in re.findall(r"Expected an? ([^\n]*?)(?:\. Got|\n|$)", message)
+            _plain(kind) for kind in re.findall(r"Expected an? (?!dot import)([^\n]*?)(?:\. Got|\n|$)", message)
         )
-        return InputError(f"{option} expects {' or '.join(w for w in wanted if w)}, not '{value[1]}'.")
+        words = " or ".join(word for word in wanted if word) or "the import path of a class"
+        return InputError(f"{option} expects {words}, not '{value[1]}'.")
     if match := re.search(r"(No module named '[^']+'|module '[^']+' has no attribute '[^']+')", message):
         return InputError(f"{option} cannot be imported: {match[1]}.")
     if match := re.search(r"Expected '([^']+)' to be a subclass of <class '(\w+)'", message):
@@ -205,5 +192,8 @@ def accepted_options(kind: type) -> list[str]:
     parameters: list[str] = []
     for cls in inspect.getmro(kind):
         if "__init__" in vars(cls) and cls is not object:
-            parameters += [p for p in inspect.signature(cls).parameters if p not in ("net", "options", "kwargs")]
+            own = inspect.signature(cls).parameters
+            parameters += [p for p in own if p not in ("net", "params", "options", "kwargs")]
+            if not any(p.kind is p.VAR_KEYWORD for p in own.values()):
+                break
     return parameters

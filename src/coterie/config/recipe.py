@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
@@ -50,7 +51,7 @@ class Recipe:
     Args:
         method: how the peers train each other; see `coterie methods`.
         model: the network; see `coterie models`.
-        data: the data set.
+        data: the data set, or the path of a folder or table of images.
         task: one label an image or any number of them; 'auto' is what the data has.
         peers: how many peers; methods that train a single network have one. For whole networks also the names
             of their models, 'resnet32,resnet20', in place of `model`; the first one is deployed.
@@ -239,6 +240,8 @@ class Recipe:
             optimizer = self.optimizer([group for group in groups if group["params"]])
         except (TypeError, ValueError) as error:
             raise InputError(f"`optimizer`: {error}.") from None
+        if not all(math.isfinite(group.get("lr", 0.0)) for group in optimizer.param_groups):
+            raise InputError("`optimizer.lr` must be a finite number.")
         closure = inspect.signature(optimizer.step).parameters.get("closure")
         if closure is not None and closure.default is closure.empty:
             raise InputError(

@@ -43,12 +43,12 @@ def to_spec(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): to_spec(item) for key, item in value.items()}
     if isinstance(value, type):
-        return _class_spec(value, {})
+        return class_spec(value, {})
     if isinstance(value, functools.partial) and not value.args:
-        return _class_spec(value.func, value.keywords)
+        return class_spec(value.func, value.keywords)
     if isinstance(value, Mix | Schedule):  # they keep each argument under its name
         arguments = inspect.signature(type(value)).parameters
-        return _class_spec(type(value), {name: getattr(value, name) for name in arguments})
+        return class_spec(type(value), {name: getattr(value, name) for name in arguments})
     return label(value)
 
 
@@ -95,7 +95,7 @@ def own_defaults(cls: type) -> dict[str, Any]:
     return defaults
 
 
-def _class_spec(cls: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def class_spec(cls: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the spec of a class; what is not given is the class's own default, whatever a recipe's default is."""
     path = label(cls)
     if isinstance(cls, type) and _importable(cls):
@@ -104,6 +104,12 @@ def _class_spec(cls: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     defaults = own_defaults(cls) if isinstance(cls, type) else {}
     plain = {name: value for name, value in defaults.items() if isinstance(value, PLAIN)}
     return {"class_path": path, "init_args": to_spec({**plain, **arguments})}
+
+
+def import_class(path: str) -> Any:
+    """Import the class of a dotted path, as jsonargparse writes it."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
 def _importable(value: Any) -> bool:

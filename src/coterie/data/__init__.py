@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..compat import import_torchvision
-from ..errors import InputError, unknown
+from ..errors import InputError
+from ..names import unknown_data
 from .base import Data
 
 
@@ -33,9 +34,11 @@ def find_by_path(name: str) -> tuple[str, dict[str, Any]] | None:
     for kind, cls in sets.items():
         options = cls.options_for_path(Path(name))
         if options is not None:
+            if options.get("root") == ".":  # which means another directory once the working directory has changed
+                options["root"] = str(Path.cwd())
             return kind, options
     if "/" in name:
-        raise InputError(f"There is no folder or table {name}.")
+        raise unknown_data(name, sets)
     return None
 
 
@@ -47,7 +50,7 @@ def find_data_set(name: str) -> tuple[type[Data], dict[str, Any]]:
     if by_path := find_by_path(name):
         return sets[by_path[0]], by_path[1]
     if "." not in name:
-        raise unknown("data set or folder", name, sets)
+        raise unknown_data(name, sets)
     module, _, last = name.rpartition(".")
     try:
         cls = getattr(import_torchvision(module), last)

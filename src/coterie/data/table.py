@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, note, reason
+from ..names import TABLES
 from .batch import SplitName
 from .pictures import PictureFiles, encode_names, unreadable_reasons
 from .subset import Labels
@@ -47,7 +48,7 @@ class table(PictureFiles):
 
     @classmethod
     def options_for_path(cls, path: Path) -> dict[str, Any] | None:
-        if path.suffix.lower() not in (*SEPARATORS, ".parquet"):
+        if path.suffix.lower() not in TABLES:
             return None
         return {"root": str(path.parent), "file": path.name}
 

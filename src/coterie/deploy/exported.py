@@ -36,10 +36,12 @@ def open_exported(file: Path, model: str | None = None, trust: bool = False) -> 
     """Open a file of `coterie export`, or a run's student.safetensors; its content tells the format.
 
     Args:
-        file: safetensors, ONNX or pt2.
+        file: safetensors, ONNX or pt2; or a run directory, for its student.safetensors.
         model: the network of a safetensors file, where it is the user's own code.
         trust: open a pt2 file, which can run code of whoever wrote it.
     """
+    if file.is_dir():
+        file = _student_of(file)
     try:
         with file.open("rb") as stream:
             start = stream.read(9)
@@ -71,6 +73,17 @@ def open_exported(file: Path, model: str | None = None, trust: bool = False) -> 
             f"{file} is a pickle, which could run code when loaded: export the network with `coterie export`."
         )
     return _open_onnx(file)
+
+
+def _student_of(folder: Path) -> Path:
+    """Return the student.safetensors of a finished run."""
+    if (file := folder / "student.safetensors").is_file():
+        return file
+    if (folder / "config.yaml").exists():
+        raise InputError(f"The run {folder} is not finished, so that it has no {file.name}: train it to its end.")
+    if (folder / "config.json").exists():
+        raise InputError(f"{folder} is a folder for timm: timm.create_model('local-dir:{folder}') loads it.")
+    raise InputError(f"{folder} is no run directory: name one, or a file that `coterie export` wrote.")
 
 
 def _open_weights(file: Path, model: str | None) -> ExportedNetwork:

@@ -13,8 +13,9 @@ from markupsafe import Markup, escape
 
 from ..config.options import OPTIONS, PARTS, with_options
 from ..data.rng import seed_all
-from ..errors import InputError, unknown
+from ..errors import InputError
 from ..metrics.seeds import NOTHING, PAIRED
+from ..names import unknown_option
 from ..report.evaluation import read_evaluation
 from ..report.page import write_report
 from ..report.table import Cell, Table, difference, number, spread, text, to_html
@@ -214,7 +215,7 @@ def compare(
     names = [*(name for name in OPTIONS if name not in ("method", "seed")), *(f"{part}_options" for part in PARTS)]
     for name in options:
         if name not in names:
-            raise unknown("option", name, names)
+            raise unknown_option(name, names)
     for part in PARTS:
         if part != "method" and (further := options.pop(f"{part}_options", None)):
             options[part] = with_options(part, options.get(part, defaults[part]), further)

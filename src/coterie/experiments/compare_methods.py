@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from ..config.options import with_options
-from ..config.parsing import accepted_options, import_class
+from ..config.parsing import accepted_options
 from ..config.recipe import class_and_options
-from ..config.specs import to_spec
+from ..config.specs import import_class, to_spec
 from ..errors import InputError, unknown
 from ..methods import Method, available
 

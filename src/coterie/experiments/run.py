@@ -22,8 +22,9 @@ from ..data.rng import seed_all
 from ..data.targets import TaskName
 from ..deploy.export import export_run
 from ..deploy.formats import ExportFormat
-from ..errors import InputError, unknown, warn
+from ..errors import InputError, warn
 from ..methods import Method
+from ..names import unknown_option
 from ..report.command_tables import score_columns
 from ..report.page import write_report
 from ..report.table import keyed_table, to_html
@@ -60,7 +61,7 @@ class Run:
         config = self.config
         for name in objects:
             if name not in OPTIONS:
-                raise unknown("option", name, OPTIONS)
+                raise unknown_option(name, OPTIONS)
             if not labels_in(config.get(name)):
                 raise InputError(f"`{name}` is read from {self.path / 'config.yaml'}: leave it out.")
 

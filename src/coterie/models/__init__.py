@@ -12,13 +12,12 @@ from typing import Any
 
 from torch import nn
 
-from ..errors import InputError, reason, unknown
+from ..errors import InputError, reason
+from ..names import unknown_model
 from .external import call_factory, from_timm, from_torchvision, import_factory
 
 PRETRAINED_OPTIONS = {"timm": ("pretrained", "checkpoint_path"), "torchvision": ("pretrained", "weights")}
 """Options that load initial weights; of other networks, `pretrained`."""
-
-FORMS = "timm:NAME, torchvision:NAME, package.module:factory, file.py:factory"
 
 
 def networks() -> dict[str, Callable[..., nn.Module]]:
@@ -81,5 +80,5 @@ def _build(
         return call_factory(import_factory(name), num_classes, in_channels, size, **options)
     ours = networks()
     if name not in ours:
-        raise InputError(f"{unknown('model', name, ours)} Others are named {FORMS}.")
+        raise unknown_model(name, ours)
     return ours[name](num_classes=num_classes, in_channels=in_channels, **options)

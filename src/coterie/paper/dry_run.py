@@ -21,7 +21,7 @@ from ..experiments.job import Job
 from ..experiments.launch_local import process_environments
 from ..experiments.run_state import run_state
 from ..experiments.runner import needed_teachers
-from ..report.table import Cell, Table, number, print_table, text
+from ..report.table import Cell, Table, number, print_table, print_text, text
 from .reproduce import Reproduction
 
 MEASURING = 8.0
@@ -97,4 +97,4 @@ def list_runs(reproduction: Reproduction, jobs: Sequence[Job], processes: int | 
     if unknown_times:
         parts.append(f"{unknown_times} cannot be estimated")
     for sentence in ("; ".join(parts) + ".", *speeds.problems):
-        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+        print_text(sentence, console)

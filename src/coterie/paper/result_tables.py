@@ -11,7 +11,18 @@ from typing import Any, TypeVar
 from rich.console import Console
 
 from ..metrics.seeds import PAIRED, Spread
-from ..report.table import NOTHING, Cell, Table, difference, number, print_table, spread, text, to_markdown
+from ..report.table import (
+    NOTHING,
+    Cell,
+    Table,
+    difference,
+    number,
+    print_table,
+    print_text,
+    spread,
+    text,
+    to_markdown,
+)
 from .numbers import CONCLUSIONS
 from .readings import reading_digits
 from .results import ComparisonResult, ResultLine, ResultRuns
@@ -67,7 +78,7 @@ class ResultTables:
         for table in self.tables:
             print_table(table, console)
         for note in (*self.notes, *([self.conclusion] if self.conclusion else [])):
-            console.print(note, highlight=False, markup=False, soft_wrap=True)
+            print_text(note, console)
 
     def markdown(self) -> str:
         """Return them as Markdown, with when, where and from what the runs come."""

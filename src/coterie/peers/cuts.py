@@ -12,7 +12,7 @@ from ..errors import InputError
 from .bottlenecks import bottlenecks
 from .build import trace_logits
 from .cost import macs_by_layer, parameters
-from .trace import Trace, branch_parameters, shared_parameters
+from .trace import Split, Trace, branch_parameters, shared_parameters
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,18 @@ def list_cuts(model: nn.Module, example: Tensor) -> list[Cut]:
         positions = _positions(trace.shapes.get(split.cut))
         cuts.append(Cut(split.cut, trunk, branch, shared, total - shared, positions))
     return cuts
+
+
+def split_at(trace: Trace, cut: str, example: Tensor) -> Split:
+    """Return what lies before a cut; refuse a bad one with the reason and the cuts that `coterie cuts` lists."""
+    try:
+        return trace.split(cut)
+    except InputError as error:
+        names = [listed.name for listed in list_cuts(trace.model, example)]
+        names = names or [split.cut for split in trace.good_cuts()]  # none of them between blocks
+        more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+        advice = f"Good cuts: {', '.join(names[:20])}{more}." if names else "This network has no good cut."
+        raise InputError(f"{error} {advice}") from None
 
 
 def default_cut(model: nn.Module, example: Tensor) -> str:

@@ -24,6 +24,7 @@ from .build import (
     trace_logits,
     warn_of_equal_weights,
 )
+from .cuts import split_at
 from .hooks import Tap, Taps
 from .shared import Trunk, scaled_gradients
 from .trace import Split, evaluating, shared_parameters
@@ -84,7 +85,7 @@ class PeerNet(nn.Module):
         traces = [trace_logits(model, example) for model in models]
         self.num_classes = same_classes(traces)
         self.input_shape = example.shape[1:]
-        self.split: Split | None = traces[0].split(cut) if cut is not None else None
+        self.split: Split | None = split_at(traces[0], cut, example) if cut is not None else None
         if isinstance(make_model, nn.Module) and not keep:
             for model in models[1:]:
                 reinitialise(model, self.split)

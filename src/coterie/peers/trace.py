@@ -78,19 +78,12 @@ class Trace:
                 self.spans[owner] = (min(low, first), max(high, last))
 
     def split(self, cut: str) -> Split:
-        """Return what lies before `cut`; refuse a bad cut with the reason and the good ones."""
+        """Return what lies before `cut`; refuse a bad cut with the reason."""
         try:
             return self._split(cut)
         except _BadCut as error:
             network = type(self.model).__name__
-            raise InputError(f"Cannot cut {network} at '{cut}': {error}. {self.advice()}") from None
-
-    def advice(self) -> str:
-        """Say in a sentence where this network can be cut, outermost modules first."""
-        good = sorted(self.good_cuts(), key=lambda s: s.cut.count("."))
-        names = ", ".join(s.cut for s in good[:20])
-        more = f" and {len(good) - 20} deeper ones" if len(good) > 20 else ""
-        return f"Good cuts: {names}{more}." if good else "This network has no good cut."
+            raise InputError(f"Cannot cut {network} at '{cut}': {error}.") from None
 
     def good_cuts(self) -> list[Split]:
         """Return every good cut, in the order of execution."""

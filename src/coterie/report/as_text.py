@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.text import Text
 
 from .page import Report
-from .table import print_table, to_csv, to_latex, to_markdown
+from .table import print_table, print_text, to_csv, to_latex, to_markdown
 
 FOR_A_PAPER = ("paper", "study", "results", "cost", "deployment")
 """The sections whose tables are written out as Markdown, CSV or LaTeX."""
@@ -17,16 +16,16 @@ def print_report(report: Report) -> None:
     """Print the sentences, every table of a report, and where every curve ends."""
     console = Console(highlight=False)
     for line in report.summary:
-        console.print(Text(line))
+        print_text(line, console)
     for line in report.problems:
-        console.print(Text(line, style="yellow"))
+        print_text(line, console, "yellow")
     for section in report.sections:
         for reason in section.missing:
-            console.print(Text(reason, style="yellow"))
+            print_text(reason, console, "yellow")
         for table in section.tables:
-            print_table(table, console, wrap=section.name == "methods")  # sentences
+            print_table(table, console)
         for figure in section.figures + section.details:
-            console.print(Text(f"{figure.title}. {figure.words}"), soft_wrap=True)
+            print_text(f"{figure.title}. {figure.words}", console)
 
 
 def publication_tables(report: Report, form: str) -> str:

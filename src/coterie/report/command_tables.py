@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ..metrics.seeds import NOTHING
 from ..runs.selection import SELECTED
-from .table import Cell, Table, keyed_table, number, print_table, text
+from .table import Cell, Table, keyed_table, number, print_table, print_text, text
 
 SCORE_COLUMNS = [
     ("predictor", "name", "{}"),
@@ -82,7 +82,7 @@ def print_evaluation(result: dict[str, Any]) -> None:
     print_table(keyed_table(title, [*score_columns(rows), *COST_OF_USE], rows, note), console)
     for kind, value in result["diversity"].items():
         agree = 100 * result["agreement"][kind]
-        console.print(f"{kind} peers: diversity {value:.4f}, agreement {agree:.2f} %", highlight=False)
+        print_text(f"{kind} peers: diversity {value:.4f}, agreement {agree:.2f} %", console)
     classes = [{**row, "taken_for": row.get("taken_for") or NOTHING} for row in predictors[name]["per_class"]]
     by_class = keyed_table(f"{name} (deployed), class by class", class_columns(classes), classes)
     print_table(by_class, console)
@@ -147,4 +147,4 @@ def print_data(contents: dict[str, Any]) -> None:
     if len(between) > 20:
         lines += ["  ... (all of them with --json)"]
     lines += [f"repeated within a split: {duplicates['within_a_split']}", f"contact sheet: {contents['sheet']}"]
-    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    print_text("\n".join(lines), console)

@@ -5,16 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from textwrap import wrap
+from typing import Any, Literal
 
 import rich.table
 from markupsafe import Markup, escape
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from ..metrics.seeds import NOTHING, Difference, Spread
+
+TEXT_WIDTH, LONG_TEXT = 24, 60
+"""Columns that a longer text keeps before a table is folded, and that it has in a file."""
 
 
 @dataclass(frozen=True)
@@ -77,23 +83,92 @@ def keyed_table(
     return Table(title, [heading for heading, _, _ in columns], cells, note)
 
 
-def print_table(table: Table, console: Console | None = None, wrap: bool = False) -> None:
-    """Print a table, wider than the terminal where its numbers need it, so that none loses its end.
+def print_table(table: Table, console: Console | None = None) -> None:
+    """Print a table; where it is wider than the screen, fold it by columns, with the first ones repeated.
 
-    With `wrap` long texts are wrapped instead, with a rule between two rows.
+    Before that, headings and texts are wrapped. No number is broken, and no word.
     """
     console = console or Console()
-    shown = rich.table.Table(
-        title=Text(table.title) if table.title else None, title_justify="left", show_lines=wrap
-    )
-    for i, column in enumerate(table.columns):
-        shown.add_column(Text(column), justify="right" if table.numeric(i) else "left")
-    for row in table.rows:
-        shown.add_row(*(Text(cell.text, style="bold" if cell.strong else "") for cell in row))
-    needed = 0 if wrap else Console(width=10_000).measure(shown).maximum
-    Console(file=console.file, width=max(console.width, needed)).print(shown)
+    if table.title:
+        print_text(table.title, console, "italic")
+    for widths in _fold(table, console.width if on_screen(console) else None):
+        wraps = any(
+            cell_len(row[i].text) > width or "\n" in row[i].text
+            for row in table.rows
+            for i, width in widths.items()
+        )
+        shown = rich.table.Table(show_lines=wraps)
+        for i, width in widths.items():
+            justify: Literal["left", "right"] = "right" if table.numeric(i) else "left"
+            shown.add_column(Text(table.columns[i]), justify=justify, width=width)
+        for row in table.rows:
+            shown.add_row(*(Text(row[i].text, style="bold" if row[i].strong else "") for i in widths))
+        needed = max(console.width, _total(widths.values()))
+        Console(file=console.file, width=needed, force_terminal=console.is_terminal).print(shown)
     if table.note:
-        console.print(table.note, highlight=False, markup=False, soft_wrap=True)
+        print_text(table.note, console)
+
+
+def print_text(sentences: str, console: Console, style: str = "") -> None:
+    """Print text: on a screen wrapped between words, in a file as it is."""
+    if on_screen(console):
+        lines = (
+            wrap(line, console.width, break_long_words=False, break_on_hyphens=False) or [""]
+            for line in sentences.splitlines() or [""]
+        )
+        sentences = "\n".join("\n".join(line) for line in lines)
+    console.print(Text(sentences, style=style), soft_wrap=True)
+
+
+def on_screen(console: Console) -> bool:
+    """Tell whether lines have a width to keep to: on a terminal, or where COLUMNS says it."""
+    return console.is_terminal or "COLUMNS" in os.environ
+
+
+def _fold(table: Table, room: int | None) -> list[dict[int, int]]:
+    """Return the widths of the columns by number, for each piece of a table that fits into the room.
+
+    A column with numbers is as wide as they are; a text may be wrapped to `TEXT_WIDTH`, or to its longest word. In
+    a file, without a `room`, long texts are wrapped alone.
+    """
+    numbers = [table.numeric(i) for i in range(len(table.columns))]
+    natural, least = [], []
+    for i, heading in enumerate(table.columns):
+        cells = [line for row in table.rows for line in row[i].text.splitlines()]
+        words = cells if numbers[i] else [word for line in cells for word in line.split()]
+        natural.append(max(map(cell_len, [heading, *cells])))
+        longest = max((cell_len(word) for word in [*heading.split(), *words]), default=0)
+        limit = 0 if numbers[i] else min(natural[i], TEXT_WIDTH if room else LONG_TEXT)
+        least.append(max(longest, limit))
+    if room is None:
+        return [{i: natural[i] if numbers[i] else least[i] for i in range(len(natural))}]
+    first = {i: least[i] for i in range(_naming_columns(table))}
+    pieces = [dict(first)]
+    for i in range(len(first), len(natural)):
+        if _total([*pieces[-1].values(), least[i]]) > room and len(pieces[-1]) > len(first):
+            pieces.append(dict(first))
+        pieces[-1][i] = least[i]
+    for piece in pieces:
+        _widen(piece, natural, room)
+    return pieces
+
+
+def _naming_columns(table: Table) -> int:
+    """Return how many of the first columns tell the rows apart: one, or two where the first repeats itself."""
+    names = [row[0].text for row in table.rows]
+    return 1 if len(set(names)) == len(names) or len(table.columns) < 3 or table.numeric(1) else 2
+
+
+def _widen(piece: dict[int, int], natural: list[int], room: int) -> None:
+    """Give the room that is left to the columns that are wrapped, in equal parts."""
+    while _total(piece.values()) < room and (narrow := [i for i in piece if piece[i] < natural[i]]):
+        for i in narrow[: room - _total(piece.values())]:
+            piece[i] += 1
+
+
+def _total(widths: Iterable[int]) -> int:
+    """Return the width of a table with its borders."""
+    return 1 + sum(width + 3 for width in widths)
 
 
 MARKDOWN = str.maketrans({c: f"\\{c}" for c in "\\|*_`[]"} | {"<": "&lt;", "\n": " "})
