@@ -13,6 +13,7 @@ RECIPE = (PACKAGE / "config" / "recipe.py", "Recipe")
 FOLLOWS = ("config", "objects")
 """Fields of a recipe that are no options."""
 OUT_TEXT, CONFIG_TEXT = "the run directory (required).", "YAML file of options; flags after it override it."
+SEEDS_TEXT = "train so many seeds, from --seed on, into directories of their own in --out."
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,8 @@ def command_options(name: str, file: Path) -> CommandOptions:
     if name == "train":
         config = Option("config", default=ast.Constant(None), text=CONFIG_TEXT)
         out = Option("out", default=ast.Constant(None), text=OUT_TEXT)
-        return CommandOptions(read_options(file, name)[0], [out], [*recipe_options(), config])
+        seeds = Option("seeds", "int", ast.Constant(None), SEEDS_TEXT)
+        return CommandOptions(read_options(file, name)[0], [out, seeds], [*recipe_options(), config])
     if name == "compare":
         own = read_options(file, "compare_methods")[1]
         replaced = {"method", "seed", *(option.name for option in own)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .calling import print_json
-from .options import OUT_TEXT
+from .options import OUT_TEXT, SEEDS_TEXT
 
 if TYPE_CHECKING:
     from ..config.options import Data  # read by jsonargparse too; it imports every data set
@@ -37,9 +37,7 @@ def train(arguments: list[str]) -> None:
 
     parser = options.parser()
     parser.add_argument("--out", type=str, help=OUT_TEXT)
-    parser.add_argument(
-        "--seeds", type=int, help="train so many seeds, from --seed on, into directories of their own in --out."
-    )
+    parser.add_argument("--seeds", type=int, help=SEEDS_TEXT)
     config = parse(parser, arguments)
     if config.out is None:
         raise InputError("--out is missing: name the directory for this run.")

@@ -19,7 +19,6 @@ from ..data import data_sets
 from ..data.device import best_device
 from ..data.mix import Mix
 from ..data.sampler import EpochSampler
-from ..data.targets import TaskName
 from ..data.wrapped import AnyData
 from ..errors import InputError
 from ..methods import Method
@@ -100,7 +99,7 @@ class Recipe:
     method: Callable[[PeerNet], Method] = PCL
     model: str = "resnet32"
     data: AnyData = field(default_factory=DATA_SETS[DEFAULT_DATA])
-    task: TaskName | Literal["auto"] = "auto"
+    task: Literal["auto", "single_label", "multi_label"] = "auto"
     peers: int | str = 3
     cut: str | None = None
     epochs: int = 300
