@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from tests.helpers.report import Page, records
 SECONDS = 60
 COMPARE = (
     "coterie compare --data photos --model resnet8 --methods Baseline,PCL --seeds 2 --out cmp "
-    "--data.size 32 --data.workers 2 --epochs 3 --batch 16 --processes 2"
+    "--data.size 32 --data.workers 2 --epochs 2 --batch 16 --processes 2"
 )
 Shell = Callable[[str], str]
 
@@ -30,7 +31,7 @@ Shell = Callable[[str], str]
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     """Type a line where the folder `photos` is; return what it prints."""
-    (photographs(tmp_path / "all", train=25, val=0) / "train").rename(tmp_path / "photos")
+    (photographs(tmp_path / "all", train=20, val=0) / "train").rename(tmp_path / "photos")
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "coterie"
     command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m coterie "$@"\n')
@@ -39,12 +40,18 @@ def shell(tmp_path: Path) -> Shell:
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
 
     def type_line(line: str) -> str:
-        result = subprocess.run(
-            line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(
+            line, shell=True, cwd=tmp_path, env=environment, start_new_session=True, **pipes
         )
-        assert result.returncode == 0, f"{line}\n{result.stderr}"
-        assert "Traceback" not in result.stderr
-        return result.stdout
+        try:
+            out, err = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # the runs that it started, too
+            _, err = process.communicate()
+            pytest.fail(f"not done after {SECONDS} seconds: {line}\n{err}")
+        assert process.returncode == 0 and "Traceback" not in err, f"{line}\n{err}"
+        return str(out)
 
     return type_line
 
