@@ -52,6 +52,8 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
         )
         rates = Rates(recipe.schedule, optimizer, recipe.epochs, per_epoch, recipe.warmup)
         precision, meter = Precision(device, recipe.precision, recipe.clip_norm), LossMeter(device)
+        if recipe.precision == "auto":
+            recipe.resolved["precision"] = precision.format
         state = TrainingState(method, optimizer, rates, precision, meter)
         if recipe.compile:
             method.compile(**({} if recipe.compile is True else {"mode": recipe.compile}))
