@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from contextlib import nullcontext
 from pathlib import Path
@@ -69,7 +70,7 @@ def test_a_continued_run_steps_with_the_kernels_of_its_own_device(before: bool |
     first, second = recipe.build().train(), recipe.build().train()
     old, new = Adam(first.parameters(), fused=before), Adam(second.parameters(), fused=after)
     Step(first, old, Precision(CPU))([views], labels, 0)
-    saved = state_of(recipe, first, old).capture(World(CPU))
+    saved = copy.deepcopy(state_of(recipe, first, old).capture(World(CPU)))
     state_of(recipe, second, new).restore(saved, World(CPU))
     assert new.param_groups[0]["fused"] is after
     for method, optimizer in ((first, old), (second, new)):

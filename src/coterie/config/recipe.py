@@ -75,8 +75,8 @@ class Recipe:
         checkpoint_activations: recompute the trunk in the backward pass, for less memory.
         seed: of weights, order and augmentation; also of the images, if the data set's `limit_seed` is 'seed'.
         device: where to train; 'auto' takes a GPU if there is one.
-        precision: what the forward pass computes in; weights stay float32. 'auto' is bf16 on CUDA GPUs that have it,
-            else 32.
+        precision: what the forward pass computes in; weights stay float32. 'auto' is bf16 on CUDA GPUs that have
+            it, else 32.
         compile: run the peers as one graph of torch.compile; 'reduce-overhead' also records CUDA graphs, for small
             networks on a GPU.
         accumulate: compute a batch in this many parts, for less memory.
