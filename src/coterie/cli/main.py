@@ -12,7 +12,7 @@ from .choosing import cuts, methods, models
 from .comparing import compare
 from .data import data
 from .flags import with_flags
-from .measuring import bench
+from .measuring import bench, doctor
 from .reporting import report, reproduce
 from .shipping import export, predict, push
 from .training import demo, evaluate, train
@@ -32,6 +32,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "models": models,
     "cuts": cuts,
     "bench": bench,
+    "doctor": doctor,
 }
 
 
