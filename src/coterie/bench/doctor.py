@@ -17,13 +17,13 @@ from .checks import Check, CheckResult, make_check
 from .doctor_data import check_files, check_views
 from .doctor_machine import check_gpus, check_hardware, check_versions, describe_machine, find_devices
 from .doctor_runs import TrainingRuns
+from .doctor_speed import check_speed
 from .doctor_steps import (
     BY_PRECISION,
     check_checkpoint,
     check_compiled,
     check_method,
     check_precision,
-    check_speed,
 )
 
 SCHEMA = 1
@@ -41,6 +41,8 @@ def examine(device: str | None, show: Callable[[CheckResult], None]) -> dict[str
             show(results[-1])
     return {
         "schema": SCHEMA,
+        "coterie": machine.pop("coterie"),
+        "commit": machine.pop("commit"),
         "machine": machine,
         "checks": [asdict(result) for result in results],
         "passed": all(result.status != "fail" for result in results),
@@ -48,9 +50,9 @@ def examine(device: str | None, show: Callable[[CheckResult], None]) -> dict[str
 
 
 def _checks(machine: dict[str, Any], devices: list[torch.device], folder: Path) -> Iterator[Check]:
-    yield Check("versions", "machine", partial(check_versions, machine))
-    yield Check("hardware", "machine", partial(check_hardware, machine))
-    yield Check("GPUs", "machine", partial(check_gpus, machine))
+    yield Check("versions", "host", partial(check_versions, machine))
+    yield Check("hardware", "host", partial(check_hardware, machine))
+    yield Check("GPUs", "host", partial(check_gpus, machine))
     for device in devices:
         name = str(device)
         place = folder / name.replace(":", "-")

@@ -18,7 +18,7 @@ from .noise import Noise
 
 IMAGES, VIEWS, SEED, EPOCH, SIDE = 8, 3, 5, 2, 16
 PIXELS = {"pixels": 1e-5}
-"""The largest difference of a normalised pixel, of which the values are from -3 to 3: some roundings of float32."""
+"""The largest difference of a normalised pixel, whose values are from -3 to 3: some roundings of float32."""
 WRONG = "images reach this device changed: update torch and the driver, and report it."
 COLOURS = {"red": (250, 10, 30), "green": (20, 240, 40), "blue": (0, 60, 255)}
 
@@ -29,7 +29,7 @@ def check_views(device: torch.device) -> Outcome:
     data.load()
     views, labels = next(data.stream([images], VIEWS, SEED, EPOCH, device))
     places = draws(SEED, EPOCH, images, VIEWS, 4)
-    expected = np.stack([[_view(data, i, places[v, i]) for i in images] for v in range(VIEWS)])
+    expected = np.stack([[_view(data, i, places[v, i]) for i in range(IMAGES)] for v in range(VIEWS)])
     pixels = torch.stack(views).cpu().double().numpy()
     wrong = int((labels.cpu().numpy() != data.labels["train"]).sum())
     return compare({"pixels": _largest(pixels - expected), "labels": wrong}, {**PIXELS, "labels": 0}, WRONG)

@@ -14,8 +14,9 @@ from ..runs.environment import environment
 from .checks import Outcome, Skipped
 
 FACTS = (
-    "coterie commit python torch torchvision timm numpy cuda system processor cores threads memory gpus date"
-).split()
+    *("coterie", "commit", "date", "python", "torch", "torchvision", "timm", "numpy", "cuda"),
+    *("system", "processor", "cores", "threads", "memory"),
+)
 """What is taken from the environment of a run; its host, directory and command are not."""
 
 LEAST_DISK = 2**30

@@ -33,7 +33,7 @@ EXACT, CLOSE = {"weights": 0.0}, {"weights": 1e-3}
 
 
 class TrainingRuns:
-    """Trainings of the same recipe on a device, in a folder; the uninterrupted one is trained once for all checks."""
+    """Trainings of one recipe on a device, in a folder; the uninterrupted one is trained once for all checks."""
 
     def __init__(self, device: torch.device, folder: Path) -> None:
         self.device, self.folder = device, folder
@@ -67,6 +67,8 @@ class TrainingRuns:
             raise Skipped(f"torch has no collective operations for {self.device.type}")
         if self.device.type == "cuda" and torch.cuda.device_count() < 2:
             raise Skipped("NCCL needs a GPU for each process, and there is one")
+        if self.device.index:
+            raise Skipped("the processes take a GPU each: it is checked with the first one")
         whole, divided = self._train_whole(), self.folder / "divided"
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -1,14 +1,12 @@
-"""Checks of steps on a device: against float64 on the CPU, by precision, compiled, saved; and how many a second."""
+"""Checks of steps on a device: against float64 on the CPU, by precision, compiled, saved."""
 
 from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +14,7 @@ from torch import Tensor
 from ..config.options import from_options
 from ..config.recipe import PrecisionName
 from ..config.schedule import Rates
-from ..methods import Method, available
+from ..methods import Method
 from ..runs.checkpoints import Checkpoints
 from ..training.distributed import World
 from ..training.meters import LossMeter
@@ -25,19 +23,18 @@ from ..training.step import Step
 from .checks import Outcome, Skipped, compare
 from .doctor_machine import find_compiler
 from .smooth_network import SmoothNet
-from .subjects import EPOCH, SUBJECTS, BenchSize, build_method, build_step, default_cut_of, stated_cost
-from .timing import time_in_turns
+from .subjects import EPOCH, BenchSize, build_method, build_step
 
 CPU = torch.device("cpu")
 SIZE = BenchSize("resnet8", batch=16, rounds=3, steps=1, classes=10, shape=(3, 16, 16))
 WRONG = "these numbers are wrong on this device: update torch and the driver, and report it."
 
 FLOAT32 = {"terms": 1e-5, "gradients": 2e-4, "weights": 2e-4}
-"""Largest relative differences to float64. A CPU measured at most 2e-7, 8e-6 and 3e-6; GPUs sum in other orders."""
+"""Largest relative differences to float64. A CPU had at most 2e-7, 8e-6 and 3e-6; GPUs sum in other orders."""
 BY_PRECISION: dict[PrecisionName, dict[str, float]] = {
     "32": {"terms": 1e-3, "weights": 2e-2},  # a GPU may compute convolutions in TF32, with 10 bits
-    "bf16": {"terms": 5e-3, "weights": 1e-1},  # 7 bits; a CPU measured 3e-5 and 8e-3
-    "fp16": {"terms": 1e-3, "weights": 2e-2},  # 10 bits; a CPU measured 7e-6 and 1e-3
+    "bf16": {"terms": 5e-3, "weights": 1e-1},  # 7 bits; a CPU had 3e-5 and 8e-3
+    "fp16": {"terms": 1e-3, "weights": 2e-2},  # 10 bits; a CPU had 7e-6 and 1e-3
 }
 SAVED = {"weights": 0.0, "logits": 1e-3}  # as TF32 may have computed the device's logits
 
@@ -47,7 +44,7 @@ def check_method(name: str, device: torch.device) -> Outcome:
     method, reference = _method_and_reference(name, device)
     start = _flat(reference.parameters())
     step, reference_step = build_step(method), build_step(reference)
-    views, labels = _batch(method)
+    views, labels = fixed_batch(method)
     with _without_tf32():
         terms = step.backward([view.to(device) for view in views], labels.to(device), EPOCH)
         expected = reference_step.backward([view.double() for view in views], labels, EPOCH)
@@ -85,7 +82,7 @@ def check_checkpoint(device: torch.device) -> Outcome:
     method, _ = _method_and_reference("PCL", device)
     fresh, _ = _method_and_reference("PCL", CPU)
     step, fresh_step = build_step(method), build_step(fresh)
-    views, labels = _batch(method)
+    views, labels = fixed_batch(method)
     step([view.to(device) for view in views], labels.to(device), EPOCH)
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = Checkpoints(Path(folder))
@@ -105,22 +102,6 @@ def check_checkpoint(device: torch.device) -> Outcome:
     return compare(measured, SAVED, "what is saved is not what was trained: report it.")
 
 
-def check_speed(device: torch.device) -> Outcome:
-    """Time a step of every method beside one of the plain network; there is no bound, as machines differ."""
-    cut = default_cut_of(SIZE)
-    subjects = {name: _timed_step(name, device) for name in available()}
-    times = time_in_turns(subjects["Baseline"], subjects, SIZE.rounds)
-    measured = {"plain steps per second": 1 / times["Baseline"]["seconds"]}
-    measured |= {f"{name} / plain": row["ratio"] for name, row in times.items() if name != "Baseline"}
-    ratios = ", ".join(
-        f"{name} {times[name]['ratio']:.1f} ({stated_cost(name, cut, SIZE.peers):.1f})"
-        for name in SUBJECTS
-        if name in times and name != "Baseline"
-    )
-    plain = measured["plain steps per second"]
-    return Outcome("pass", f"plain network {plain:.0f}; a step in plain steps (by arithmetic): {ratios}", measured)
-
-
 def _method_and_reference(name: str, device: torch.device, peers: int = SIZE.peers) -> tuple[Method, Method]:
     """Build a method on the device, and the same in float64 on the CPU."""
     with torch.random.fork_rng([]):
@@ -129,7 +110,8 @@ def _method_and_reference(name: str, device: torch.device, peers: int = SIZE.pee
     return copy.deepcopy(method).to(device), copy.deepcopy(method).double()
 
 
-def _batch(method: Method) -> tuple[list[Tensor], Tensor]:
+def fixed_batch(method: Method) -> tuple[list[Tensor], Tensor]:
+    """Return the same random views, and labels of all classes, for every device."""
     generator = torch.Generator().manual_seed(1)
     views = [torch.randn(SIZE.batch, *SIZE.shape, generator=generator) for _ in range(method.views)]
     return views, torch.arange(SIZE.batch) % SIZE.classes
@@ -138,7 +120,7 @@ def _batch(method: Method) -> tuple[list[Tensor], Tensor]:
 def _two_steps(step: Step, reference: Method) -> dict[str, float]:
     """Take two steps that count, and the same in float64; return the differences of terms and of weights."""
     device = next(step.method.parameters()).device
-    views, labels = _batch(reference)
+    views, labels = fixed_batch(reference)
     start, reference_step = _flat(reference.parameters()), build_step(reference)
     inputs, targets = [view.to(device) for view in views], labels.to(device)
     terms = step(inputs, targets, EPOCH)
@@ -194,15 +176,3 @@ def _state(step: Step) -> TrainingState:
     recipe, device = from_options({}), next(step.method.parameters()).device
     rates = Rates(recipe.schedule, step.optimizer, recipe.epochs, 1)
     return TrainingState(step.method, step.optimizer, rates, step.precision, LossMeter(device))
-
-
-def _timed_step(name: str, device: torch.device) -> Callable[[], Any]:
-    step = build_step(build_method(name, SIZE, device=device))
-    views, labels = _batch(step.method)
-    inputs, targets = [view.to(device) for view in views], labels.to(device)
-    return partial(_step_and_wait, step, inputs, targets, device)
-
-
-def _step_and_wait(step: Step, views: list[Tensor], labels: Tensor, device: torch.device) -> None:
-    step(views, labels, EPOCH)
-    torch.get_device_module(device).synchronize()

@@ -83,12 +83,11 @@ def doctor(device: str | None = None, json: bool = False) -> None:
         raise Failure(f"This machine fails: {failed}.")
 
 
-WIDTH = 80
+WIDTH, MESSAGE_COLUMN = 80, 33
 
 
 def _check_line(result: CheckResult) -> str:
-    """Return a row of the table: status, device, check, seconds, and the message in the last column."""
-    start = f"{result.status:<8}{result.device:<8}{result.name:<18}{result.seconds:>6.1f} s  "
-    if len(start) > 44:
-        start += "\n" + " " * 44
-    return textwrap.fill(start + result.message, WIDTH, subsequent_indent=" " * 44)
+    """Return a row of the table: status, device, check and, in the last column, the message."""
+    start = f"{result.status:<8}{result.device:<7}{result.name:<18}"
+    lines = textwrap.wrap(result.message, WIDTH - MESSAGE_COLUMN)
+    return (start + f"\n{' ' * MESSAGE_COLUMN}".join(lines)).rstrip()
