@@ -191,6 +191,13 @@ def test_table_and_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert max(map(len, captured.out.splitlines())) <= 80
 
 
+def test_what_is_not_finite_is_null_in_json() -> None:
+    result = make_check(
+        Check("odd", "cpu", partial(compare, {"terms": float("nan")}, {"terms": 1.0}, "report it."))
+    )
+    assert "NaN" not in json.dumps(doctor._plain(result)) and "terms nan (at most 1)" in result.message
+
+
 def test_json_has_all_fields_and_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_checks", fake_checks(fails=False))
     out, err = printed("doctor", "--json")
@@ -210,7 +217,7 @@ def test_reports_go_to_the_tracker_of_the_package(monkeypatch: pytest.MonkeyPatc
             return ["Homepage, https://example.org", "Issues, https://example.org/issues"]
 
     monkeypatch.setattr(doctor, "metadata", lambda name: Metadata())
-    assert doctor.where_to_send() == "attach it to an issue at https://example.org/issues"
+    assert doctor.report_address() == "attach it to an issue at https://example.org/issues"
     assert doctor_machine.nvidia_driver() is None or doctor_machine.nvidia_driver()
 
 

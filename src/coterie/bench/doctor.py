@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -44,9 +45,15 @@ def examine(device: str | None, show: Callable[[CheckResult], None]) -> dict[str
         "coterie": machine.pop("coterie"),
         "commit": machine.pop("commit"),
         "machine": machine,
-        "checks": [asdict(result) for result in results],
+        "checks": [_plain(result) for result in results],
         "passed": all(result.status != "fail" for result in results),
     }
+
+
+def _plain(result: CheckResult) -> dict[str, Any]:
+    """Return a result as JSON can hold it: what is not finite becomes null, and the message names it."""
+    measured = {name: value if math.isfinite(value) else None for name, value in result.measured.items()}
+    return {**asdict(result), "measured": measured}
 
 
 def _checks(machine: dict[str, Any], devices: list[torch.device], folder: Path) -> Iterator[Check]:
@@ -74,7 +81,7 @@ def _checks(machine: dict[str, Any], devices: list[torch.device], folder: Path) 
         yield Check("steps per second", name, partial(check_speed, device))
 
 
-def where_to_send() -> str:
+def report_address() -> str:
     """Say where reports go: to the issue tracker that the package names, if it names one."""
     try:
         urls = metadata("coterie").get_all("Project-URL") or []

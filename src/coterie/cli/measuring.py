@@ -62,7 +62,7 @@ def doctor(device: str | None = None, json: bool = False) -> None:
         device: the device to check, such as cuda:0; by default the CPU and every GPU that torch finds.
         json: print JSON, to attach to a report; the checks are then shown on standard error.
     """
-    from ..bench.doctor import examine, where_to_send
+    from ..bench.doctor import examine, report_address
 
     output = sys.stderr if json else sys.stdout
 
@@ -76,7 +76,7 @@ def doctor(device: str | None = None, json: bool = False) -> None:
     counts = (
         f"{statuses.count('pass')} passed, {statuses.count('fail')} failed, {statuses.count('skipped')} skipped"
     )
-    report = "" if json else f" To report: coterie doctor --json > doctor.json, and {where_to_send()}."
+    report = "" if json else f" To report: coterie doctor --json > doctor.json, and {report_address()}."
     print(textwrap.fill(f"{counts}.{report}", WIDTH), file=output)
     if not result["passed"]:
         failed = ", ".join(f"{c['name']} ({c['device']})" for c in result["checks"] if c["status"] == "fail")
