@@ -13,11 +13,29 @@ from torch import Tensor
 
 from .helpers.common import build_once, train
 from .helpers.deployables import SHAPE, metadata
+from .helpers.device import OPTION, find_device
 from .helpers.report import EVIL, Page
 
 # Results are the same to the bit only with the same number of threads, in this process and in those it starts.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
+
+
+def pytest_configure() -> None:
+    """Refuse a device that is not here before any test runs; on a GPU, ask for kernels that repeat to the bit."""
+    try:
+        device = find_device()
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    if device.type != "cpu":
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cudnn.allow_tf32 = False
+
+
+@pytest.fixture(scope="session")
+def device() -> torch.device:
+    """The device to test on: COTERIE_TEST_DEVICE."""
+    return find_device()
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +78,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def train_all(root: Path) -> None:
         for method, seed in product(("Baseline", "PCL"), (0, 1)):
             options = {"model": "resnet8", "epochs": 3, "batch": 50, "data": data, "method": method, "seed": seed}
-            train_recipe(from_options(options), root / f"{method}-{seed}")
+            train_recipe(from_options({**options, **OPTION}), root / f"{method}-{seed}")
 
     return build_once(tmp_path_factory, "trained", train_all)
 

@@ -21,7 +21,18 @@ from tests.bench.test_bench_command import result
 from tests.helpers.common import script
 
 floor, goals, growth, parts, startup = map(script, ("floor", "goals", "growth", "parts", "startup"))
-harness = script("harness")
+harness, launches = script("harness"), script("launches")
+
+
+def test_launches_are_the_innermost_operators_that_compute() -> None:
+    from torch.profiler import profile
+
+    x, lists = torch.randn(4, 4), [torch.ones(2), torch.ones(3)]
+    with profile() as profiled:
+        torch.nn.functional.linear(x.t(), x.view(4, 4)).relu()  # a product and a ReLU
+        torch._foreach_add_(lists, 1.0)  # one, as on a GPU
+        x.to(torch.float64)  # a copy
+    assert sum(launches.launches(event) for event in profiled.events() if event.cpu_parent is None) == 4
 
 
 def all_sections() -> dict[str, Any]:

@@ -21,6 +21,8 @@ from filelock import FileLock
 from PIL import Image
 from torch import Tensor, nn
 
+from .device import OPTION, with_device
+
 if TYPE_CHECKING:
     from coterie.config.recipe import Recipe
 
@@ -54,13 +56,13 @@ def small_recipe(**options: object) -> Recipe:
     from coterie.config.options import from_options
 
     data = {"class_path": "digits", "init_args": {"limit": 10}}
-    return from_options({"model": "resnet8", "data": data, "epochs": 4, "batch": 32, **options})
+    return from_options({"model": "resnet8", "data": data, "epochs": 4, "batch": 32, **OPTION, **options})
 
 
 def coterie(*arguments: object, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a user does, in a process of its own with one thread."""
     return subprocess.run(
-        [sys.executable, "-m", "coterie", *map(str, arguments)],
+        [sys.executable, "-m", "coterie", *with_device([str(argument) for argument in arguments])],
         capture_output=True,
         text=True,
         cwd=cwd,
@@ -77,7 +79,7 @@ def printed(*arguments: object, stdin: bytes = b"") -> tuple[str, str]:
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         patch.setenv("COLUMNS", "200")
-        main([str(argument) for argument in arguments])
+        main(with_device([str(argument) for argument in arguments]))
     return out.getvalue(), err.getvalue()
 
 

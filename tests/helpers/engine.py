@@ -21,6 +21,8 @@ from coterie.config.recipe import Recipe
 from coterie.errors import Failure, InputError, Stopped
 from coterie.training.loop import train_recipe
 
+from .device import NAME, OPTION
+
 if sys.platform == "win32":
     pytest.skip("its processes are forked", allow_module_level=True)
 
@@ -58,12 +60,12 @@ def recipe(**changes: Any) -> Recipe:
     """Return twelve steps of PCL, saved after each: three epochs of 50 digits in batches of 16, 16, 16 and 2."""
     data = {"class_path": "digits", "init_args": {"limit": 5}}
     options = {"method": "PCL", "model": "plain", "data": data, "epochs": 3, "batch": 16, "peers": 2}
-    return from_options({**options, "ema_horizon": 0.5, "checkpoint_every": "0s", **changes})
+    return from_options({**options, **OPTION, "ema_horizon": 0.5, "checkpoint_every": "0s", **changes})
 
 
 def outcome(out: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the last state of a run, and its records without times."""
-    state = torch.load(out / "checkpoint.pt", weights_only=True)
+    state = torch.load(out / "checkpoint.pt", weights_only=True, map_location="cpu")
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     for record in records:
         del record["time"]
@@ -83,6 +85,8 @@ def same(a: Any, b: Any) -> bool:
 
 def fork(job: Callable[[], Any], **environment: str) -> multiprocessing.Process:
     """Start a process that does a job; its exit code is that of the command line."""
+    if NAME != "cpu":
+        pytest.skip("a forked process cannot use a GPU that its parent has used; `coterie doctor` kills real runs")
 
     def body() -> None:
         os.environ.update(environment)

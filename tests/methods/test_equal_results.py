@@ -14,6 +14,7 @@ from coterie.methods import Method, available
 from coterie.metrics.evaluate import evaluate
 from coterie.models import factory
 from coterie.peers.net import PeerNet
+from tests.helpers.device import HAS_FLOAT64, find_device
 
 M, T, ALPHA, BETA, CLASSES, STEPS = 3, 3.0, 8, 0.9, 5, 20
 LR, MOMENTUM, DECAY = 0.05, 0.9, 5e-4
@@ -37,7 +38,9 @@ def build_method(name: str) -> Method:
     options: dict[str, object] = {"teacher": network()} if name == "KD" else {}
     options |= {"beta": BETA} if name == "PCL" else {"width": 16} if name == "MCL" else {}
     options |= {"ramp_up": ALPHA} if name in ("PCL", "CL", "ONE", "FFL", "OKDDip") else {}
-    method = getattr(coterie, name)(net, **options).double().to(memory_format=torch.channels_last)
+    method = (
+        getattr(coterie, name)(net, **options).double().to(memory_format=torch.channels_last).to(find_device())
+    )
     if method.mean is None:
         method.keep_mean(BETA)
     assert isinstance(method, Method)
@@ -145,7 +148,8 @@ def trained(method: Method) -> dict[str, nn.Parameter]:
 
 
 @pytest.mark.parametrize("name", list(available()))
-def test_twenty_steps_are_those_of_the_plain_formulation(name: str) -> None:
+@pytest.mark.skipif(not HAS_FLOAT64, reason="this device has no float64")
+def test_twenty_steps_are_those_of_the_plain_formulation(name: str, device: torch.device) -> None:
     fast, slow = build_method(name), build_method(name)
     slow.to(memory_format=torch.contiguous_format)
     optimizer = torch.optim.SGD(trained(fast).values(), LR, momentum=MOMENTUM, nesterov=True, weight_decay=DECAY)
@@ -153,13 +157,13 @@ def test_twenty_steps_are_those_of_the_plain_formulation(name: str) -> None:
     random = torch.Generator().manual_seed(1)
     close = {"rtol": 1e-5, "atol": 1e-7}
     for step in range(1, STEPS + 1):
-        views = torch.randn(fast.views, 8, 1, 8, 8, generator=random, dtype=torch.float64)
-        y = torch.randint(CLASSES, (8,), generator=random)
+        views = torch.randn(fast.views, 8, 1, 8, 8, generator=random, dtype=torch.float64).to(device)
+        y = torch.randint(CLASSES, (8,), generator=random).to(device)
         epoch = step // 2
         terms = fast(list(views) if fast.views > 1 else views[0], y, epoch)
         optimizer.zero_grad()
         terms["loss"].backward()
-        loss = sum(plain_terms(name, slow, list(views), y, epoch), start=torch.zeros(()))
+        loss = sum(plain_terms(name, slow, list(views), y, epoch), start=torch.zeros((), device=device))
         slow.zero_grad()
         loss.backward()
         if name == "CL":  # ILR: the trunk receives the peers' mean gradient
@@ -195,8 +199,8 @@ def test_twenty_steps_are_those_of_the_plain_formulation(name: str) -> None:
 
 def same_metrics(fast: Method, slow: Method, random: torch.Generator) -> None:
     """What an evaluation says, against each predictor by itself, image by image."""
-    images = torch.randn(12, 1, 8, 8, generator=random, dtype=torch.float64)
-    labels = torch.randint(CLASSES, (12,), generator=random)
+    images = torch.randn(12, 1, 8, 8, generator=random, dtype=torch.float64).to(find_device())
+    labels = torch.randint(CLASSES, (12,), generator=random).to(find_device())
     scores = evaluate(fast, [(images[:7], labels[:7]), (images[7:], labels[7:])])["predictors"]
     slow.eval()
     for name, predictor in slow.predictors().items():

@@ -77,6 +77,9 @@ def test_ramp_up_at_the_values_of_the_specification() -> None:
     assert ramp_up(80, 80) == ramp_up(81, 80) == ramp_up(300, 80) == 1.0
     assert ramp_up(40, 80, weight=0.1) == pytest.approx(0.02865, abs=5e-6)
     assert ramp_up(0, 0) == 1.0  # no ramp-up at all
+    for epoch, length in ((0, 80), (40.5, 80), (80, 80), (300, 80), (0, 0), (3, 0)):  # as in a compiled pass
+        w = float(ramp_up(torch.tensor(float(epoch)), length, 0.7))
+        assert w == pytest.approx(ramp_up(epoch, length, 0.7))
     values = [ramp_up(e, 80) for e in range(100)]
     assert values == sorted(values)
 

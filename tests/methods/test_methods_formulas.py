@@ -14,7 +14,10 @@ import coterie
 from coterie.methods import Method
 from coterie.peers.net import PeerNet, Peers
 from tests.helpers.common import TinyNet
+from tests.helpers.device import HAS_FLOAT64, find_device
 from tests.helpers.reference import Array, batch_norm, ce, contrast, depthwise, kl, ramp, softmax
+
+pytestmark = pytest.mark.skipif(not HAS_FLOAT64, reason="this device has no float64")
 
 EPOCH, ALPHA, T = 30, 80, 3.0
 W = ramp(EPOCH, ALPHA)
@@ -29,14 +32,14 @@ class Case:
 
     def numpy(self) -> tuple[Array, list[Array], list[Array], Array, np.ndarray[Any, Any]]:
         p = self.peers
-        features = [f.numpy() for f in p.features if f is not None]
-        maps = [f.numpy() for f in p.maps if f is not None]
-        return p.logits.numpy(), features, maps, p.trunk[0].numpy(), self.labels.numpy()
+        features = [f.cpu().numpy() for f in p.features if f is not None]
+        maps = [f.cpu().numpy() for f in p.maps if f is not None]
+        return p.logits.cpu().numpy(), features, maps, p.trunk[0].cpu().numpy(), self.labels.cpu().numpy()
 
 
 def case(m: int, batch: int = 12) -> Case:
     def random(*shape: int) -> Tensor:
-        return 2 * torch.randn(*shape, dtype=torch.float64)
+        return 2 * torch.randn(*shape, dtype=torch.float64).to(find_device())
 
     peers = Peers(
         random(m, batch, 5),
@@ -44,7 +47,7 @@ def case(m: int, batch: int = 12) -> Case:
         tuple(random(batch, 16, 4, 4) for _ in range(m)),
         (random(batch, 16, 4, 4),),
     )
-    return Case(peers, torch.randint(5, (batch,)))
+    return Case(peers, torch.randint(5, (batch,)).to(find_device()))
 
 
 def terms(name: str, inputs: Case, **options: Any) -> tuple[dict[str, float], Method]:
@@ -53,18 +56,18 @@ def terms(name: str, inputs: Case, **options: Any) -> tuple[dict[str, float], Me
     cls = getattr(coterie, name)
     one = cls.trains == "one network"
     net = PeerNet(TinyNet, 1 if one else m, "stage3" if cls.trains == "branches" else None)
-    method = cls(net, **options).double()
+    method = cls(net, **options).double().to(find_device())
     for parameter in method.parameters():  # also where they start at 0 and 1
         parameter.data = torch.randn_like(parameter)
     method.net.forward = lambda *args, **kwargs: inputs.peers
-    views = torch.zeros(len(inputs.labels), 3, 8, 8, dtype=torch.float64)
+    views = torch.zeros(len(inputs.labels), 3, 8, 8, dtype=torch.float64, device=find_device())
     values = {key: value.item() for key, value in method([views] * method.views, inputs.labels, EPOCH).items()}
     assert values["loss"] == pytest.approx(sum(v for k, v in values.items() if k != "loss"))
     return values, method
 
 
 def array(parameter: Tensor) -> Array:
-    array: Array = parameter.detach().numpy()
+    array: Array = parameter.detach().cpu().numpy()
     return array
 
 

@@ -15,6 +15,7 @@ from coterie.methods import Method, available
 from coterie.peers.cost import parameters
 from coterie.peers.net import Peers
 from tests.helpers.common import TinyNet
+from tests.helpers.device import find_device
 
 ENSEMBLES = {"PCL", "ONE", "FFL", "OKDDip", "DML", "MCL"}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -43,12 +44,14 @@ def build_method(variant: str, m: int = 3) -> Method:
     net = PeerNet(
         TinyNet, 1 if trains == "one network" else m, "stage3" if trains == "branches" else None, example
     )
-    return cls(net, **options, **({"teacher": TinyNet(width=12)} if name == "KD" else {}))
+    method = cls(net, **options, **({"teacher": TinyNet(width=12)} if name == "KD" else {}))
+    return method.to(find_device())
 
 
 def batch(method: Method, size: int = 8, **kind: Any) -> tuple[Tensor | list[Tensor], Tensor]:
-    views = [torch.randn(size, 3, 8, 8, **kind) for _ in range(method.views)]
-    return (views if len(views) > 1 else views[0]), torch.arange(size) % 5
+    device = find_device()
+    views = [torch.randn(size, 3, 8, 8, **kind).to(device) for _ in range(method.views)]
+    return (views if len(views) > 1 else views[0]), (torch.arange(size) % 5).to(device)
 
 
 def steps(method: Method, count: int = 3) -> set[str]:
@@ -98,12 +101,12 @@ def test_deploy_gives_the_users_own_network(variant: str) -> None:
     method = build_method(variant)
     steps(method, 1)
     student = method.deploy()
-    own = TinyNet().eval()
+    own = TinyNet().to(find_device()).eval()
     assert type(student) is TinyNet and not student.training
     assert own.load_state_dict(student.state_dict(), strict=True)
     assert parameters(student) == parameters(own)
     method.eval()
-    images = torch.randn(4, 3, 8, 8)
+    images = torch.randn(4, 3, 8, 8).to(find_device())
     with torch.no_grad():
         expected = method.predictors()[method.deployed](images)
         assert torch.equal(own(images), expected) and torch.equal(student(images), expected)
@@ -128,7 +131,7 @@ def test_state_is_saved_and_loaded(variant: str) -> None:
     steps(first, 1)
     torch.manual_seed(7)
     steps(second, 1)
-    images = torch.randn(4, 3, 8, 8)
+    images = torch.randn(4, 3, 8, 8).to(find_device())
     with torch.no_grad():
         ours, theirs = first.eval().logits(images), second.eval().logits(images)
     assert ours.keys() == theirs.keys() == first.predictors().keys()
@@ -151,7 +154,7 @@ def test_averages_of_any_method(variant: str) -> None:
     assert (names & {"ensemble", other}) == ({"ensemble", other} if has else set())
     with torch.no_grad():
         method.eval()
-        images = torch.randn(4, 3, 8, 8)
+        images = torch.randn(4, 3, 8, 8).to(find_device())
         together = method.logits(images)
         for name, network in method.predictors().items():
             torch.testing.assert_close(network.eval()(images), together[name])
@@ -162,10 +165,10 @@ def extreme(m: int, dtype: torch.dtype, size: int = 8) -> Peers:
     signs = torch.where(torch.rand(m, size, 5) < 0.5, -1.0, 1.0)
 
     def big(*shape: int) -> Tensor:
-        return (1e4 * torch.sign(torch.randn(*shape))).to(dtype).requires_grad_()
+        return (1e4 * torch.sign(torch.randn(*shape))).to(find_device(), dtype).requires_grad_()
 
     return Peers(
-        (1e4 * signs).to(dtype).requires_grad_(),
+        (1e4 * signs).to(find_device(), dtype).requires_grad_(),
         tuple(big(size, 16) for _ in range(m)),
         tuple(big(size, 16, 4, 4) for _ in range(m)),
         (big(size, 16, 4, 4),),
@@ -202,7 +205,7 @@ def test_autocast(variant: str) -> None:
     """Mixed precision, as on a GPU: the networks in bfloat16, the losses in float32."""
     method = build_method(variant)
     views, labels = batch(method)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(find_device().type, torch.bfloat16):
         terms = method(views, labels, 40)
     assert terms["loss"].dtype == torch.float32
     terms["loss"].backward()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -93,6 +94,43 @@ def test_peers_are_one_graph_without_a_break(name: str, one_view: bool) -> None:
         torch.testing.assert_close(a, b)  # the trunk ran once per step on one view: batch-norm moved once
 
 
+def compiled_and_eager(example: Tensor, augmented: bool) -> tuple[PCL, PCL, Any]:
+    from torch._dynamo.testing import CompileCounter
+
+    torch._dynamo.reset()
+    eager = PCL(PeerNet(TinyNet, 3, "stage3", example), beta=0.9, input_augmentation=augmented).train()
+    compiled, graphs = copy.deepcopy(eager), CompileCounter()
+    compiled.compile(backend=graphs)
+    return compiled, eager, graphs
+
+
+def test_a_forward_pass_of_pcl_is_one_graph_in_every_epoch(example: Tensor) -> None:
+    """Peers, mean teachers, ensemble and losses, before, during and after the ramp-up, without a break."""
+    compiled, eager, graphs = compiled_and_eager(example, augmented=True)
+    views, labels = [example, example.flip(-1), example.flip(-2)], torch.tensor([0, 1, 2, 3])
+    for epoch in (0, 1, 2, 40.5, 79, 80, 81, 300):
+        terms, expected = compiled(views, labels, epoch), eager(views, labels, epoch)
+        torch.testing.assert_close(terms, expected, rtol=1e-4, atol=1e-5)
+        for method in (compiled, eager):
+            method.zero_grad()
+            (terms if method is compiled else expected)["loss"].backward()
+            method.after_step()
+    for (name, a), b in zip(compiled.named_parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, msg=name, rtol=1e-3, atol=1e-5)
+    assert graphs.frame_count == 1
+    assert copy.deepcopy(compiled)._compiled is None
+
+
+def test_on_one_view_the_peers_are_a_graph_and_the_mean_teachers_another(example: Tensor) -> None:
+    compiled, eager, graphs = compiled_and_eager(example, augmented=False)
+    for epoch in (0, 1, 80):
+        labels = torch.tensor([0, 1, 2, 3])
+        torch.testing.assert_close(
+            compiled(example, labels, epoch), eager(example, labels, epoch), rtol=1e-4, atol=1e-5
+        )
+    assert graphs.frame_count == 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("augmented", [True, False])
 def test_compiled_training_has_the_same_losses(augmented: bool, example: Tensor) -> None:
@@ -102,8 +140,7 @@ def test_compiled_training_has_the_same_losses(augmented: bool, example: Tensor)
         torch.manual_seed(7)
         method = PCL(PeerNet(TinyNet, 3, "stage3", example), beta=0.9, input_augmentation=augmented).train()
         if compiled:
-            for part in [m for m in method.modules() if isinstance(m, PeerNet)]:
-                part.compile_peers()
+            method.compile()
         optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.1, momentum=0.9)
         losses = []
         for epoch in range(4):

@@ -1,1 +1,1 @@
-"""Measure what a step costs; speeds are ratios of one run."""
+"""Measure what a step costs, as ratios of one run; check that this machine computes it right (doctor)."""

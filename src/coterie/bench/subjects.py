@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from .. import models
 from ..config.options import from_options
-from ..config.recipe import Recipe
+from ..config.recipe import PrecisionName, Recipe
 from ..methods import Method, available
 from ..peers.cuts import Cut, list_cuts
 from ..peers.layout import channels_last
@@ -59,10 +59,11 @@ def build_method(
     peers: int | None = None,
     make: Callable[[], nn.Module] | None = None,
     checkpoint_activations: bool = False,
+    device: torch.device | None = None,
 ) -> Method:
     """Build a subject's method ready to train, in a process set up as training does.
 
-    `peers` and `make` replace the number of peers and the network of the size.
+    `peers` and `make` replace the number of peers and the network of the size, `device` the default one.
     """
     keep_freed_memory()
     name, options = SUBJECTS[subject]
@@ -72,14 +73,15 @@ def build_method(
     count = 1 if cls.trains == "one network" else peers or size.peers
     net = PeerNet(make, count, cut, torch.zeros(2, *size.shape), checkpoint_activations=checkpoint_activations)
     method: Method = cls(net, **options, **({"teacher": make()} if name == "KD" else {}))
-    channels_last(method.to(default_device()), net.peers, size.shape)
+    channels_last(method.to(device or default_device()), net.peers, size.shape)
     method.prepare()
     return method.train()
 
 
-def build_step(method: Method) -> Step:
-    """Build the training step of a method, with the default optimiser and precision."""
-    return Step(method, from_options({}).build_optimizer(method), Precision(default_device()))
+def build_step(method: Method, format: PrecisionName = "32") -> Step:
+    """Build the training step of a method on its device, with the default optimiser."""
+    device = next(method.parameters()).device
+    return Step(method, from_options({}).build_optimizer(method), Precision(device, format))
 
 
 def repeat_step(step: Step, size: BenchSize) -> Callable[[], dict[str, Tensor]]:

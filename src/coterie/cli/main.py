@@ -15,7 +15,7 @@ from .comparing import compare
 from .data import data
 from .flags import with_flags
 from .help import command_help
-from .measuring import bench
+from .measuring import bench, doctor
 from .reporting import report, reproduce
 from .shipping import export, predict, push
 from .training import demo, evaluate, train
@@ -36,6 +36,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "models": models,
     "cuts": cuts,
     "bench": bench,
+    "doctor": doctor,
 }
 
 

@@ -25,6 +25,7 @@ from ..methods import Method
 from ..methods.pcl import PCL
 from ..methods.trial import peers_stay_identical
 from ..peers.net import PeerNet
+from .fused import prefer_fused
 from .loss import check_mixing, set_loss
 from .peers import build_peers
 from .schedule import Schedule, Steps
@@ -36,7 +37,7 @@ METHODS, DATA_SETS = methods.available(), data_sets()
 
 DEFAULT_DATA = "digits"
 MOST_EPOCHS = 10_000_000
-PrecisionName = Literal["32", "bf16", "fp16"]
+PrecisionName = Literal["32", "bf16", "fp16", "auto"]
 TrackerName = Literal["tensorboard", "wandb"]
 
 RUNTIME_OPTIONS = {"device", "compile", "accumulate", "checkpoint_every", "track", "data.root", "data.workers"}
@@ -78,7 +79,8 @@ class Recipe:
         checkpoint_activations: recompute the trunk in the backward pass, for less memory.
         seed: of weights, order and augmentation; also of the images, if the data set's `limit_seed` is 'seed'.
         device: where to train; 'auto' takes a GPU if there is one.
-        precision: what the forward pass computes in; weights stay float32.
+        precision: what the forward pass computes in; weights stay float32. 'auto' is bf16 on CUDA GPUs that have
+            it, else 32.
         compile: run the peers as one graph of torch.compile; 'reduce-overhead' also records CUDA graphs, for small
             networks on a GPU.
         accumulate: compute a batch in this many parts, for less memory.
@@ -227,7 +229,7 @@ class Recipe:
         return method
 
     def build_optimizer(self, method: Method) -> Optimizer:
-        """Build the optimiser of all trained parameters."""
+        """Build the optimiser of all trained parameters; on a GPU torch's fused one, if it has one."""
         trained = [p for p in method.parameters() if p.requires_grad]
         groups: list[dict[str, Any]] = [{"params": trained}]
         if not self.decay_norm_and_bias:
@@ -246,7 +248,7 @@ class Recipe:
             raise InputError(
                 f"{type(optimizer).__name__} wants the loss more than once a step: take another `optimizer`."
             )
-        return optimizer
+        return prefer_fused(optimizer, trained[0].device)
 
     def torch_device(self) -> torch.device:
         """Return the device to train on; refuse one that this machine does not have."""

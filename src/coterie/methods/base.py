@@ -6,7 +6,7 @@ import copy
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from textwrap import shorten
 from typing import Any, ClassVar, Literal
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..peers.ema import MeanPeers
-from ..peers.net import PeerNet, Peers, standalone
+from ..peers.net import PeerNet, Peers, own_code, standalone
 from .cross_entropy import CrossEntropy
 from .task import Task
 
@@ -40,6 +40,10 @@ class Method(nn.Module, ABC):
     soft_targets: ClassVar[bool] = True
     """Whether targets may be probabilities: after mixing, for example."""
 
+    one_graph: bool = False
+    """Whether `forward` can be compiled as a whole: no value is read, `epoch` is used by `ramp_up` alone, and the
+    peers do not run shared modules once for all."""
+
     def __init__(self, net: PeerNet) -> None:
         super().__init__()
         if net.size < self.least_peers:
@@ -51,6 +55,7 @@ class Method(nn.Module, ABC):
         """Computes the cross-entropy terms; replace it for label smoothing, class weights or another task."""
         self._read_targets = False
         self._trained = False  # whether losses were computed for a backward pass
+        self._compiled: Callable[..., dict[str, Tensor]] | None = None
         self.mean: MeanPeers | None = None
         self.deploys_mean = False
         self.selected: str | None = None
@@ -76,7 +81,11 @@ class Method(nn.Module, ABC):
         if len(batches) != self.views:
             raise InputError(self._wrong_views(len(batches)))
         self._trained |= self.training and torch.is_grad_enabled()
-        terms: dict[str, Tensor] = super().__call__(batches, self._checked(targets, len(batches[0])), epoch)
+        targets = self._checked(targets, len(batches[0]))
+        if self._compiled is not None:
+            # A number would be a constant of the graph, and every epoch compile another one.
+            return self._compiled(batches, targets, torch.full((), float(epoch), device=batches[0].device))
+        terms: dict[str, Tensor] = super().__call__(batches, targets, epoch)
         return terms
 
     @abstractmethod
@@ -112,9 +121,19 @@ class Method(nn.Module, ABC):
             self.mean.update(self)
 
     def compile(self, **options: Any) -> None:
-        """Run the peers, and their averages, as graphs made by `torch.compile`, whose options are taken."""
+        """Run forward passes as graphs made by `torch.compile`, whose options are taken.
+
+        Where `one_graph` is set, losses and all networks are one; else the peers are one, and their averages
+        another. The networks of an evaluation are the latter in any case.
+        """
         for _, method in self.raw_and_mean():
             method.net.compile_peers(**options)
+        if self.one_graph:
+            self._compiled = torch.compile(own_code(self.forward), **{"fullgraph": True, **options})
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the compiled graph of copies and pickles: it belongs to these very modules."""
+        return {**super().__getstate__(), "_compiled": None}
 
     def keep_mean(self, beta: float, batch_norm: Literal["own", "average"] = "average") -> None:
         """Average the weights of the peers and of everything trained beside them from now on."""

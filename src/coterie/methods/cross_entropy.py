@@ -44,6 +44,7 @@ class CrossEntropy(nn.Module):
         self.class_weights: Tensor | None
         weights = None if class_weights is None else checked_weights(class_weights)
         self.register_buffer("class_weights", weights, persistent=False)
+        self._host_weights = weights  # stays on the host, where a step reads it without waiting for a GPU
         self._mean_weight: float | None = None
 
     @contextmanager
@@ -52,8 +53,8 @@ class CrossEntropy(nn.Module):
 
         For a batch that is computed in parts, here or by several processes; otherwise each batch is whole.
         """
-        if self.class_weights is not None and self.task.one_label:
-            self._mean_weight = float(self.class_weights.cpu()[labels].double().mean())
+        if self._host_weights is not None and self.task.one_label:
+            self._mean_weight = float(self._host_weights[labels].double().mean())
         try:
             yield
         finally:

@@ -117,9 +117,11 @@ PAPER_RAMP_UP, PAPER_BETA = 80, 0.999
 def ramp_up(epoch: float, length: float | None = None, weight: float = 1.0) -> float:
     """Compute w(e) = weight exp(-5 (1 - e/length)^2) up to `length` epochs, then weight (Eq. 6).
 
-    A `length` of None is the paper's.
+    A `length` of None is the paper's. In a compiled forward pass the epoch is a tensor, and so is w(e).
     """
     length = PAPER_RAMP_UP if length is None else length
+    if isinstance(epoch, Tensor):
+        return weight * torch.exp(-5.0 * (1.0 - (epoch / length).clamp(max=1.0)) ** 2) if length > 0 else weight
     if epoch >= length:
         return weight
     return weight * math.exp(-5.0 * (1.0 - epoch / length) ** 2)

@@ -77,6 +77,9 @@ class PCL(Method):
         self.views = self.view_count(net.size, {"input_augmentation": input_augmentation})
         if joint_trunk and self.views > 1:
             net.check_joint()
+        # A subclass may do with `epoch` what no graph can hold.
+        own_forward = type(self).forward is PCL.forward
+        self.one_graph = own_forward and self.views > 1 and not joint_trunk and not net.checkpoint_activations
         if ensemble == "learned":
             if None in net.shapes["features"]:
                 raise InputError("PCL needs a network that ends in a Linear classifier, for its pooled features.")

@@ -153,10 +153,7 @@ class PeerNet(nn.Module):
             raise InputError(
                 "A compiler chooses by itself what to recompute: leave out checkpoint_activations or compile."
             )
-        run = PeerNet._run
-        # A code object of its own: the compiler counts recompilations per code object, and nets are not alike.
-        own = FunctionType(run.__code__.replace(), run.__globals__, run.__name__)
-        self._compiled = torch.compile(MethodType(own, self), **{"fullgraph": True, **options})
+        self._compiled = torch.compile(own_code(self._run), **{"fullgraph": True, **options})
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the compiled graph of copies and pickles: it belongs to these very modules."""
@@ -263,6 +260,16 @@ class PeerNet(nn.Module):
             raise InputError(
                 f"peer {worst + 1}'s logits differ by {differences[worst]:.2g} from those for its own view"
             )
+
+
+def own_code(method: Any) -> MethodType:
+    """Copy a bound method with a code object of its own.
+
+    The compiler counts recompilations per code object, and two nets of a process are not alike.
+    """
+    function = method.__func__
+    parts = (function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    return MethodType(FunctionType(function.__code__.replace(), *parts), method.__self__)
 
 
 def _other_images(image: Tensor, count: int) -> Tensor:

@@ -54,6 +54,8 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
         )
         rates = Rates(recipe.schedule, optimizer, recipe.epochs, per_epoch, recipe.warmup)
         precision, meter = Precision(device, recipe.precision, recipe.clip_norm), LossMeter(device)
+        if recipe.precision == "auto":
+            recipe.resolved["precision"] = precision.format
         best = BestWeights(recipe.patience) if recipe.select == "best" else None
         state = TrainingState(method, optimizer, rates, precision, meter, best=best)
         if recipe.compile:

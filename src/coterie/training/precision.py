@@ -16,13 +16,13 @@ class Precision:
     Args:
         device: the device to compute on.
         format: the number format of the forward pass. With float16 the loss is scaled, and a step whose gradients
-            overflow is skipped.
+            overflow is skipped. 'auto' is replaced by the device's choice.
         clip_norm: the largest norm of all gradients together.
     """
 
     def __init__(self, device: torch.device, format: PrecisionName = "32", clip_norm: float | None = None) -> None:
-        self.device, self.format, self.clip_norm = device, format, clip_norm
-        self.scaler = torch.amp.GradScaler(device.type, enabled=format == "fp16")
+        self.device, self.format, self.clip_norm = device, choose_format(format, device), clip_norm
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.format == "fp16")
 
     def autocast(self) -> torch.autocast:
         dtype = torch.float16 if self.format == "fp16" else torch.bfloat16
@@ -50,3 +50,14 @@ class Precision:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state:
             self.scaler.load_state_dict(state)
+
+
+def choose_format(format: PrecisionName, device: torch.device) -> PrecisionName:
+    """Replace 'auto' by bf16 on CUDA GPUs that compute in it, and by 32 elsewhere."""
+    if format != "auto":
+        return format
+    if device.type != "cuda":
+        return "32"
+    with torch.cuda.device(device):
+        # Emulated bfloat16, which older GPUs have, is slower than float32.
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "32"

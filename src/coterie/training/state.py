@@ -68,6 +68,10 @@ class TrainingState:
             before = ", ".join(f"{name} {version}" for name, version in saved["versions"].items())
             warn(f"this run was begun with {before}: its numbers may differ in their last digits.")
         self.epoch, self.step = saved["epoch"], saved["step"]
+        # Which kernels step depends on the device of this process, not on the one that the run began on.
+        for group, stored in zip(self.optimizer.param_groups, saved["optimizer"]["param_groups"], strict=False):
+            if "fused" in group:
+                stored["fused"] = group["fused"]
         try:
             self.method.load_state_dict(saved["method"])
             self.optimizer.load_state_dict(saved["optimizer"])
