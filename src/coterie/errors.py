@@ -53,7 +53,7 @@ def printable(text: str) -> str:
     return "".join("?" if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c for c in text)
 
 
-def near(name: str, names: Iterable[str]) -> str | None:
+def nearest(name: str, names: Iterable[str]) -> str | None:
     """Return the one of `names` that is nearest to a name with a typo, if one is near."""
     lower = {n.lower(): n for n in names}
     matches = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
@@ -63,7 +63,7 @@ def near(name: str, names: Iterable[str]) -> str | None:
 def unknown(kind: str, name: str, names: Iterable[str]) -> InputError:
     """Return the error `There is no <kind> 'name'`, with the nearest of `names` or, failing that, all of them."""
     names = list(names)
-    nearest = near(name, names)
+    likely = nearest(name, names)
     all_of_them = f"there is: {', '.join(names)}." if len(names) <= 40 else f"none of the {len(names)} is near it."
-    hint = f"did you mean '{nearest}'?" if nearest else all_of_them
+    hint = f"did you mean '{likely}'?" if likely else all_of_them
     return InputError(f"There is no {kind} '{name}'; {hint}")

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from .errors import InputError, near, unknown
+from .errors import InputError, nearest, unknown
 
 PACKAGE = Path(__file__).parent
 PARTS = ("method", "data", "optimizer", "schedule", "mix")
@@ -61,18 +61,15 @@ def unknown_data(name: str, sets: Iterable[str]) -> InputError:
     entries = folder.iterdir() if folder.is_dir() else ()
     paths = [str(entry) for entry in entries if entry.is_dir() or entry.suffix.lower() in TABLES]
     if "/" in name:
-        return unknown("folder or table", name, paths) if near(name, paths) else _no_path(name)
+        no_folder = InputError(f"There is no folder or table {name}.")
+        return unknown("folder or table", name, paths) if nearest(name, paths) else no_folder
     sets = list(sets)
-    if near(name, [*sets, *paths]):
+    if nearest(name, [*sets, *paths]):
         return unknown("data set or directory", name, [*sets, *paths])
     return InputError(
         f"There is no data set or directory '{name}': it is none of {', '.join(sets)}, and no folder or table of "
         "images has this path."
     )
-
-
-def _no_path(name: str) -> InputError:
-    return InputError(f"There is no folder or table {name}.")
 
 
 def unknown_model(name: str, names: Iterable[str]) -> InputError:

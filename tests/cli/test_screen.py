@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.terminal import on_terminal, screen, shown
+from tests.helpers.terminal import on_terminal, plain_text, screen
 
 SMALL = ["--model", "resnet8", "--data", "digits", "--data.limit", "6", "--batch", "20", "--epochs", "3"]
 TRAIN = ["train", *SMALL, "--method", "PCL", "--out", "run"]
@@ -39,7 +39,7 @@ def test_a_training_is_one_line_that_stays(narrow: list[str]) -> None:
     assert len(progress) == 1, lines
     assert re.fullmatch(r"PCL  epoch 3/3  ━+  error [\d.]+ %  done(  balanced [\d.]+ %)?(  loss .*)?", progress[0])
     assert "distil_ensemble" not in progress[0]
-    frames = [frame for frame in re.split(r"[\r\n]", shown(narrow[0])) if "━" in frame]
+    frames = [frame for frame in re.split(r"[\r\n]", plain_text(narrow[0])) if "━" in frame]
     assert frames and all(len(frame) <= 80 for frame in frames)
     assert any(
         word in " ".join(lines) for word in ("warning: averaged weights", "warning: ")
@@ -49,9 +49,9 @@ def test_a_training_is_one_line_that_stays(narrow: list[str]) -> None:
 def test_every_command_keeps_to_80_columns_and_breaks_no_word(narrow: list[str], folder: Path) -> None:
     wide = on_terminal(COMMANDS[::-1], 400, folder)[::-1]  # `evaluate` last: it writes what `report` shows anew
     for command, short, long in zip(COMMANDS, narrow[1:], wide, strict=True):
-        lines = shown(short).splitlines()
+        lines = plain_text(short).splitlines()
         assert max(map(len, lines)) <= 80, (command, max(lines, key=len))
-        words, all_words = _words(shown(short)), _words(shown(long))
+        words, all_words = _words(plain_text(short)), _words(plain_text(long))
         assert words == all_words, (command, words ^ all_words)
 
 

@@ -55,7 +55,7 @@ def on_terminal(commands: list[list[str]], columns: int, cwd: Path) -> list[str]
     return output.decode().replace("\r\n", "\n").split("\x1e\n")[:-1]
 
 
-def shown(output: str) -> str:
+def plain_text(output: str) -> str:
     """Return the text without control sequences."""
     return CONTROL.sub("", output)
 

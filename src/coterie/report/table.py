@@ -103,8 +103,8 @@ def print_table(table: Table, console: Console | None = None) -> None:
             shown.add_column(Text(table.columns[i]), justify=justify, width=width)
         for row in table.rows:
             shown.add_row(*(Text(row[i].text, style="bold" if row[i].strong else "") for i in widths))
-        needed = max(console.width, _total(widths.values()))
-        Console(file=console.file, width=needed, force_terminal=console.is_terminal).print(shown)
+        fits = (needed := _total(widths.values())) <= console.width
+        (console if fits else Console(file=console.file, width=needed)).print(shown)
     if table.note:
         print_text(table.note, console)
 
