@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from .. import __version__
 from ..errors import Failure, InputError, Stopped, printable, unknown
+from ..trust import allow_imports_from_here
 from .calling import call, summary
 from .choosing import cuts, methods, models
 from .comparing import compare
@@ -35,10 +36,12 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
+TAKE_CODE = (train, compare, data, evaluate)
+"""Commands whose options may name classes of the user's own, to be imported from the working directory."""
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; print an error as one sentence and exit with its code."""
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # packages in the working directory, as with `python -m`
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         _run(arguments)
@@ -66,6 +69,8 @@ def _run(arguments: list[str]) -> None:
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     command = COMMANDS[name]
+    if command in TAKE_CODE:
+        allow_imports_from_here()
     if command in (train, compare, data):
         command(rest)
     else:

@@ -151,14 +151,15 @@ def _train(
     There, what a user's script can import, the run can as well. Returns the exit code.
     """
     directory = Path(job.name) if start_in is None else out.resolve() / job.name
-    command = [sys.executable, "-m", "coterie", "train", *job.flags(root), "--out", str(directory)]
+    # -P: a file coterie.py in that directory is not taken for the package.
+    command = [sys.executable, "-P", "-m", "coterie", "train", *job.flags(root), "--out", str(directory)]
     variables = {**os.environ, **environment}
     paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
     paths += [] if start_in is None else sys.path[:1]
     if paths:
         variables["PYTHONPATH"] = os.pathsep.join(str(Path(path).resolve()) for path in paths)
     with log_file(out, job).open("a") as log:
-        log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} coterie {' '.join(command[3:])}\n")
+        log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} coterie {' '.join(command[4:])}\n")
         log.flush()
         process = subprocess.Popen(
             command,
