@@ -17,6 +17,10 @@ class Failure(Exception):
     """A failure with valid input: a full disk, a loss that is not finite. Exit code 1."""
 
 
+class GivenUp(Failure):
+    """Work took too long and goes on in a thread that only the end of the process stops. Exit code 1."""
+
+
 class Stopped(KeyboardInterrupt):
     """A signal stopped the run; it was saved, and the same command continues it. Exit code 75."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 
 from .. import __version__
-from ..errors import Failure, InputError, Stopped, printable, unknown
+from ..errors import Failure, GivenUp, InputError, Stopped, printable, unknown
 from ..trust import allow_imports_from_here
 from .calling import call, summary
 from .choosing import cuts, methods, models
@@ -51,7 +52,12 @@ def main(arguments: list[str] | None = None) -> None:
             message = with_flags(message, arguments[0], COMMANDS[arguments[0]])
         print(f"coterie: {printable(message)}", file=sys.stderr)
         codes = {InputError: 2, Failure: 1, Stopped: 75}  # 75 is EX_TEMPFAIL: try again
-        sys.exit(next(code for kind, code in codes.items() if isinstance(error, kind)))
+        code = next(code for kind, code in codes.items() if isinstance(error, kind))
+        if isinstance(error, GivenUp):  # a runtime that still computes would abort an orderly exit
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        sys.exit(code)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

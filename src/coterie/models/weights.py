@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from .. import models
 from ..errors import InputError, printable
 from ..trust import LIBRARY_MODEL, check_run
+from .bounds import bounded_by
 from .metadata import Metadata, read_metadata
 
 
@@ -105,7 +106,8 @@ def load_trained(source: str, model: str | None, num_classes: int, shape: Sequen
         raise InputError(f"{source} holds weights alone: name the network they belong to (`teacher_model`).")
     weights = read_weights(file)
     channels, height, width = shape
-    network = models.factory(model, num_classes, channels, options, (height, width), fresh=False)()
+    with bounded_by(file, weights):
+        network = models.factory(model, num_classes, channels, options, (height, width), fresh=False)()
     expected = network.state_dict()
     differing = [name for name, w in expected.items() if name in weights and weights[name].shape != w.shape]
     if differing and all(
