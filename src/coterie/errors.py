@@ -8,6 +8,9 @@ import sys
 import unicodedata
 from collections.abc import Iterable
 
+DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+"""Characters that turn the direction of writing: with them, `gpj.exe` looks like `exe.jpg`."""
+
 
 class InputError(ValueError):
     """Bad input. The command line prints the message alone and exits with code 2."""
@@ -28,12 +31,12 @@ class Stopped(KeyboardInterrupt):
 def note(message: str) -> None:
     """Print what was decided for the user, once for all processes of a training."""
     if os.environ.get("RANK", "0") == "0":
-        print(f"coterie: {message}", file=sys.stderr, flush=True)
+        print(f"coterie: {printable(message)}", file=sys.stderr, flush=True)
 
 
 def warn(message: str) -> None:
     """Print a warning to standard error."""
-    print(f"coterie: warning: {message}", file=sys.stderr, flush=True)
+    print(f"coterie: warning: {printable(message)}", file=sys.stderr, flush=True)
 
 
 def reason(error: Exception) -> str:
@@ -41,9 +44,19 @@ def reason(error: Exception) -> str:
     return " ".join(str(error).split())[:300] or "no reason given"
 
 
-def printable(text: str) -> str:
-    """Replace control characters and line breaks by `?`, so that names from untrusted files can be printed."""
-    return "".join("?" if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c for c in text)
+def printable(text: str, lines: bool = False) -> str:
+    r"""Replace control characters by their escapes, such as \x1b, so that names from anywhere can be shown.
+
+    These are the characters that command a terminal, break a line or turn the direction of writing, and lone
+    surrogates, which no file can hold. With `lines`, line feeds stay.
+    """
+    return "".join(
+        c.encode("unicode_escape").decode() if _is_control(c) and not (lines and c == "\n") else c for c in text
+    )
+
+
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in DIRECTIONS
 
 
 def unknown(kind: str, name: str, names: Iterable[str]) -> InputError:

@@ -64,8 +64,8 @@ def check_run(directory: Path, config: Mapping[str, Any]) -> None:
         if not _is_signed(directory, config):
             files = ", ".join(f"{name} in {origin}" for name, origin in origins.items())
             raise InputError(
-                f"{directory} was not trained by you on this machine, and it names code of its own ({files}): read "
-                "that code, and if you trust it, add `trust`."
+                f"{directory} was not trained by you on this machine, and it names code of its own ({files}): "
+                "read that code, and if you trust it, add `trust`."
             )
     allow_imports_from_here()
 

@@ -74,10 +74,10 @@ def test_ones_own_run_needs_nothing(here: Path) -> None:
 
 def test_the_same_run_elsewhere_needs_trust(elsewhere: Path) -> None:
     sentence = refused("evaluate", "run")
+    files = f"net.py:make in {elsewhere / 'net.py'}, sets_of_mine.Mine in {elsewhere / 'sets_of_mine.py'}"
     assert sentence == (
-        f"run was not trained by you on this machine, and it names code of its own (net.py:make in "
-        f"{elsewhere / 'net.py'}, sets_of_mine.Mine in {elsewhere / 'sets_of_mine.py'}): read that code, and if you "
-        "trust it, add --trust."
+        f"run was not trained by you on this machine, and it names code of its own ({files}): read that code, and "
+        "if you trust it, add --trust."
     )
     assert refused("export", "run") == sentence
     with pytest.raises(InputError, match="add `trust`"):

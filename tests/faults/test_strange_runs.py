@@ -1,4 +1,4 @@
-"""Run directories from strangers: without `--trust`, no code that they name is run; one's own runs need nothing."""
+"""Run directories from strangers: without `--trust`, no code that they name is run."""
 
 from __future__ import annotations
 

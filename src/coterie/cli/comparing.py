@@ -9,7 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import InputError
+from ..errors import InputError, printable
 from .calling import summary
 
 if TYPE_CHECKING:
@@ -161,6 +161,7 @@ def print_plan(request: CompareRequest, plan: ComparePlan, processes: int | None
         f"{len(times)} runs to train: {all_in_all} in all, at best {least} with {slots} at once. "
         "Cost: multiply-adds of a step, in those of the network alone.",
         highlight=False,
+        markup=False,
     )
 
 
@@ -175,10 +176,13 @@ def print_comparison(comparison: Comparison) -> None:
     console, table = Console(), comparison.table
     print_table(replace(table, note=""), console)
     for sentence in (table.note, "", comparison.verdict, ""):
-        console.print(sentence, highlight=False, markup=False)
+        console.print(printable(sentence, lines=True), highlight=False, markup=False)
     if comparison.winner is None:
         return
     run = comparison.out / comparison.runs[comparison.winner][0].path.name
-    print(f"{comparison.out / 'report.html'}: the page with all curves; open it in a browser.")
-    print(f"To ship {comparison.winner}, of its first seed:")
-    print(f"  coterie export {shlex.quote(str(run))} -o student.onnx")
+    for line in (
+        f"{comparison.out / 'report.html'}: the page with all curves; open it in a browser.",
+        f"To ship {comparison.winner}, of its first seed:",
+        f"  coterie export {shlex.quote(str(run))} -o student.onnx",
+    ):
+        print(printable(line))

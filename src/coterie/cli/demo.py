@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from ..config.options import from_options
-from ..errors import InputError
+from ..errors import InputError, printable
 from ..metrics.seeds import Spread
 from ..peers.cost import parameters
 from ..report import page
@@ -84,12 +84,12 @@ def run_demo(out: Path, seeds: int) -> None:
         "the training cost more; a network alone with as much computation is the fair rival on a larger task.\n",
         highlight=False,
     )
-    console.print(
-        f"  {out / 'report.html'}  the page with all curves\n"
-        f"  {out / 'student.safetensors'}  the network to deploy (seed 0, not the best of them)\n"
+    for line in (
+        f"  {out / 'report.html'}  the page with all curves",
+        f"  {out / 'student.safetensors'}  the network to deploy (seed 0, not the best of them)",
         f"  {out / 'pcl-0'}  its run; try: coterie evaluate {out / 'pcl-0'}",
-        highlight=False,
-    )
+    ):
+        console.print(printable(line), highlight=False, markup=False)
 
 
 def _errors(runs: list[Path], predictor: str) -> list[float]:

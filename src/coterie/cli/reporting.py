@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import Literal
 
-from ..errors import InputError
+from ..errors import InputError, printable
 
 
 def reproduce(
@@ -94,7 +94,7 @@ def report(
         raise InputError("--text, --format and --watch exclude each other: choose one.")
     paths, file = [Path(run) for run in runs], Path(output or "report.html")
     if watch:
-        print(f"{file} follows {', '.join(runs)}; Ctrl-C ends this.", flush=True)
+        print(printable(f"{file} follows {', '.join(runs)}; Ctrl-C ends this."), flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             page.watch_runs(paths, file, experiment_sections)
         return
@@ -107,4 +107,4 @@ def report(
         page.save_text(file, as_text.publication_tables(page.compose(paths, paper), format))
     else:
         page.write_report(paths, file, paper=paper)
-        print(f"{file}: open it in a browser; it needs nothing else.")
+        print(printable(f"{file}: open it in a browser; it needs nothing else."))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from ..errors import InputError
+from ..errors import InputError, printable
 from ..trust import trusting
 from .calling import print_json
 
@@ -62,7 +62,7 @@ def push(source: str, repo: str, private: bool = False, json: bool = False) -> N
     from ..deploy.push import push as upload
 
     address = upload(Path(source), repo, private)
-    print_json({"address": address}) if json else print(address)
+    print_json({"address": address}) if json else print(printable(address))
 
 
 def predict(

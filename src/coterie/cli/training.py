@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
+from ..errors import InputError, printable
 from ..trust import trusting
 from .calling import print_json
 
@@ -43,7 +43,8 @@ def train(arguments: list[str]) -> None:
     with trusting(config.trust):
         train_recipe(recipe, Path(config.out), recipe.method_class.__name__)
     if os.environ.get("RANK", "0") == "0":  # torchrun starts many
-        print(f"{config.out}: trained; `coterie evaluate {shlex.quote(config.out)}` shows every predictor.")
+        evaluate = f"`coterie evaluate {shlex.quote(config.out)}` shows every predictor"
+        print(printable(f"{config.out}: trained; {evaluate}."))
 
 
 def evaluate(

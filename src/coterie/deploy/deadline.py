@@ -18,8 +18,8 @@ T = TypeVar("T")
 def within_deadline(work: Callable[[], T], description: str) -> T:
     """Return the result of `work`; raise GivenUp if it takes longer than `LONGEST`.
 
-    It runs in a thread of its own, for a runtime that is in its own code hears of no signal. A thread that is given
-    up goes on until the process ends.
+    It runs in a thread of its own, as no signal interrupts a runtime's own code. A thread that is given up goes on
+    until the process ends.
     """
     results: list[T] = []
     errors: list[BaseException] = []

@@ -21,7 +21,6 @@ from .deadline import within_deadline
 from .exported import ExportedNetwork, Outputs
 from .pictures import load_picture
 
-
 LARGEST_BATCH = 2**26
 """The most pixels that go through the network together."""
 

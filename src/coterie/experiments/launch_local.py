@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
-from ..errors import InputError
+from ..errors import InputError, note
 from ..runs.checkpoints import Checkpoints
 from ..runs.reader import ASIDE
 from .job import Job
@@ -203,7 +203,7 @@ def _aside(out: Path, job: Job, reason: str) -> None:
     while (target := aside / f"{job.name}-{number}").exists():
         number += 1
     shutil.move(out / job.name, target)  # also where `out` is a file system of its own
-    print(f"{job.name} cannot be continued ({reason}): moved to {target}, done anew.", file=sys.stderr, flush=True)
+    note(f"{job.name} cannot be continued ({reason}): moved to {target}, done anew.")
 
 
 def _last_line(out: Path, job: Job) -> str:

@@ -21,7 +21,7 @@ from ..data.mix import Mix
 from ..data.rng import seed_all
 from ..deploy.export import export_run
 from ..deploy.formats import ExportFormat
-from ..errors import InputError, unknown, warn
+from ..errors import InputError, printable, unknown, warn
 from ..methods import Method
 from ..report.command_tables import SCORE_COLUMNS
 from ..report.page import write_report
@@ -155,7 +155,7 @@ class Run:
         result = self._read()
         error = f", error {self.error:.2f} %" if result.records else ""
         epochs = f"{result.trained} of {result.epochs} epochs"
-        return f"Run('{self._name}': {result.method}, {result.setting}, {epochs}{error})"
+        return printable(f"Run('{self._name}': {result.method}, {result.setting}, {epochs}{error})")
 
     def _repr_html_(self) -> str:
         """Return the scores of every predictor at the last evaluation, for a notebook."""

@@ -16,7 +16,7 @@ from torch.nn.modules.module import (
 from ..errors import InputError
 
 SPARE = {"modules": 10_000, "tensors": 1_000, "numbers": 10_000_000}
-"""What a network may have beyond what its weights let expect: layers without weights, or replaced while it is built."""
+"""What a network may have besides: layers without weights, and layers that are replaced while it is built."""
 PER_WEIGHT = {"modules": 20, "tensors": 2, "numbers": 2}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from ..errors import printable
 from .page import Report
 from .table import print_table, to_csv, to_latex, to_markdown
 
@@ -17,16 +18,16 @@ def print_report(report: Report) -> None:
     """Print the sentences, every table of a report, and where every curve ends."""
     console = Console(highlight=False)
     for line in report.summary:
-        console.print(Text(line, style="bold"))
+        console.print(Text(printable(line), style="bold"))
     for line in report.problems:
-        console.print(Text(line, style="yellow"))
+        console.print(Text(printable(line), style="yellow"))
     for section in report.sections:
         for reason in section.missing:
-            console.print(Text(reason, style="yellow"))
+            console.print(Text(printable(reason), style="yellow"))
         for table in section.tables:
             print_table(table, console)
         for figure in section.figures + section.details:
-            console.print(Text(f"{figure.title}. {figure.words}"), soft_wrap=True)
+            console.print(Text(printable(f"{figure.title}. {figure.words}")), soft_wrap=True)
 
 
 def publication_tables(report: Report, form: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ..errors import printable
 from ..metrics.seeds import NOTHING
 from .table import Cell, Table, keyed_table, number, print_table, text
 
@@ -113,4 +114,4 @@ def print_data(contents: dict[str, Any]) -> None:
     if len(between) > 20:
         lines += ["  ... (all of them with --json)"]
     lines += [f"repeated within a split: {duplicates['within_a_split']}", f"contact sheet: {contents['sheet']}"]
-    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    console.print("\n".join(map(printable, lines)), highlight=False, markup=False, soft_wrap=True)

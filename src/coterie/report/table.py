@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import rich.table
@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from rich.console import Console
 from rich.text import Text
 
+from ..errors import printable
 from ..metrics.seeds import NOTHING, Difference, Spread
 
 
@@ -35,6 +36,12 @@ class Table:
     columns: Sequence[str]
     rows: list[list[Cell]]
     note: str = ""
+
+    def __post_init__(self) -> None:
+        """Make every text printable: names of classes, files and runs come from anywhere."""
+        self.title, self.note = printable(self.title, lines=True), printable(self.note, lines=True)
+        self.columns = [printable(column, lines=True) for column in self.columns]
+        self.rows = [[replace(cell, text=printable(cell.text, lines=True)) for cell in row] for row in self.rows]
 
     def numeric(self, column: int) -> bool:
         cells = [row[column] for row in self.rows]

@@ -93,6 +93,7 @@ class ProgressReporter:
         self.console.print(
             f"{self.title}  epoch {epoch}/{self.epochs}  {note}  {f'{_clock(left)} left' if left else 'done'}",
             highlight=False,
+            markup=False,
             soft_wrap=True,
         )
 
