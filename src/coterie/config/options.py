@@ -170,7 +170,7 @@ def from_file(file: Path, objects: Mapping[str, Any] = {}, needed: Collection[st
     for name in options:
         if name not in OPTIONS:
             raise unknown(f"option in {file}", str(name), OPTIONS)
-    check_run(file.parent, {name: value for name, value in options.items() if name not in objects})
+    check_run(file.parent, options)
     labels = {name: value for name, value in options.items() if labels_in(value) and name not in objects}
     if missing := [name for name in labels if name in needed]:
         names, objects_again = ", ".join(f"`{name}`" for name in missing), ", ".join(f"{n}=..." for n in missing)
