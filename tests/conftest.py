@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from itertools import product
 from pathlib import Path
 
@@ -19,6 +20,10 @@ from .helpers.report import EVIL, Page
 # Results are the same to the bit only with the same number of threads, in this process and in those it starts.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
+
+# The key that signs runs is kept here, not among the user's files; the workers of pytest-xdist inherit the place.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="coterie-state-")
 
 
 def pytest_configure() -> None:

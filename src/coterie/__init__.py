@@ -1,6 +1,11 @@
 """Coterie: train the network you will deploy better, without a teacher, by giving it peers."""
 
-from __future__ import annotations
+import sys
+
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and len(sys.path) > 1:
+    # Run as `python -m coterie`, which puts the working directory before all modules: files that lie beside
+    # photographs, such as typing.py, would be run. Before the first import, so without `from __future__`.
+    del sys.path[0]
 
 import importlib
 from typing import TYPE_CHECKING, Any

@@ -10,6 +10,9 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable
 
+DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+"""Characters that turn the direction of writing: with them, `gpj.exe` looks like `exe.jpg`."""
+
 
 class InputError(ValueError):
     """Bad input. The command line prints the message alone and exits with code 2."""
@@ -17,6 +20,10 @@ class InputError(ValueError):
 
 class Failure(Exception):
     """A failure with valid input: a full disk, a loss that is not finite. Exit code 1."""
+
+
+class GivenUp(Failure):
+    """Work took too long and goes on in a thread that only the end of the process stops. Exit code 1."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -36,7 +43,7 @@ def warn(message: str) -> None:
 
 def say(message: str) -> None:
     """Print a sentence to standard error: on a terminal wrapped between words, else in one line."""
-    line = f"coterie: {message}"
+    line = f"coterie: {printable(message)}"
     if sys.stderr.isatty():
         columns = shutil.get_terminal_size().columns
         line = textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False)
@@ -48,9 +55,19 @@ def reason(error: Exception) -> str:
     return " ".join(str(error).split())[:300] or "no reason given"
 
 
-def printable(text: str) -> str:
-    """Replace control characters and line breaks by `?`, so that names from untrusted files can be printed."""
-    return "".join("?" if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c for c in text)
+def printable(text: str, lines: bool = False) -> str:
+    r"""Replace control characters by their escapes, such as \x1b, so that names from anywhere can be shown.
+
+    These are the characters that command a terminal, break a line or turn the direction of writing, and lone
+    surrogates, which no file can hold. With `lines`, line feeds stay.
+    """
+    return "".join(
+        c.encode("unicode_escape").decode() if _is_control(c) and not (lines and c == "\n") else c for c in text
+    )
+
+
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in DIRECTIONS
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:

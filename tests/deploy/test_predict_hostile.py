@@ -150,7 +150,7 @@ def test_names_in_a_file_do_not_command_the_terminal(tmp_path: Path) -> None:
     network = models.factory("resnet8", 4, 1)()
     about = metadata("evil\x1b[31m\n.py:make", 4, SHAPE)
     make_writer(network, torch.randn(2, *SHAPE), "safetensors")(tmp_path / "m", about)
-    assert "holds the weights of 'evil?[31m?.py:make'" in refused("predict", tmp_path / "m", tmp_path)
+    assert "holds the weights of 'evil\\x1b[31m\\n.py:make'" in refused("predict", tmp_path / "m", tmp_path)
 
 
 def test_onnx_weights_in_other_files_are_not_read(good: dict[str, Path], tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_onnx_weights_in_other_files_are_not_read(good: dict[str, Path], tmp_pat
     model = onnx.load(good["onnx"])
     onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="secret.bin", size_threshold=0)
     assert (tmp_path / "secret.bin").exists()
-    with pytest.raises(InputError, match="no safetensors, onnx or pt2 file, or it is damaged"):
+    with pytest.raises(InputError, match="keeps weights in other files"):
         open_exported(tmp_path / "m.onnx")
 
 

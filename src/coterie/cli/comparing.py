@@ -9,7 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import InputError
+from ..errors import InputError, printable
 from .calling import summary
 
 if TYPE_CHECKING:
@@ -180,6 +180,9 @@ def print_comparison(comparison: Comparison) -> None:
     if comparison.winner is None:
         return
     run = comparison.out / comparison.runs[comparison.winner][0].path.name
-    print(f"{comparison.out / 'report.html'}: the page with all curves; open it in a browser.")
-    print(f"To ship {comparison.winner}, of its first seed:")
-    print(f"  coterie export {shlex.quote(str(run))} -o student.onnx")
+    for line in (
+        f"{comparison.out / 'report.html'}: the page with all curves; open it in a browser.",
+        f"To ship {comparison.winner}, of its first seed:",
+        f"  coterie export {shlex.quote(str(run))} -o student.onnx",
+    ):
+        print(printable(line))

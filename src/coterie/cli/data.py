@@ -6,7 +6,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import InputError, unknown
+from ..errors import InputError, printable, unknown
 from ..names import subclass_names
 from .calling import call, print_json, summary
 
@@ -47,7 +47,7 @@ def _fetch(cls: Any, options: list[str]) -> None:
         """
         from ..data.fetch import fetch_cifar
 
-        print(fetch_cifar(cls, Path(root), url))
+        print(printable(str(fetch_cifar(cls, Path(root), url))))
 
     call(f"data {cls.__name__}", fetch, options)
 
@@ -63,8 +63,8 @@ def _check_fashion_mnist(options: list[str]) -> None:
 
         source = fashion_mnist(root)
         source.load()
-        print(f"{source.locate()} holds fashion_mnist: every checksum is right.")
-        print(f"To get it: {source.how_to_get.replace('`root`', '--data.root')}.")
+        print(printable(f"{source.locate()} holds fashion_mnist: every checksum is right."))
+        print(printable(f"To get it: {source.how_to_get.replace('`root`', '--data.root')}."))
 
     call("data fashion_mnist", check, options)
 

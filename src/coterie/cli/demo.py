@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from ..config.options import from_options
-from ..errors import InputError
+from ..errors import InputError, printable
 from ..peers.cost import parameters
 from ..report import page
 from ..report.content import ReportSection
@@ -77,12 +77,13 @@ def run_demo(out: Path, seeds: int) -> None:
     console.print()
     for sentence in report.summary:
         console.print(sentence, highlight=False, markup=False)
-    console.print(
-        f"\n  {out / 'report.html'}  the page with all curves\n"
-        f"  {out / 'student.safetensors'}  the network to deploy (seed 0, not the best of them)\n"
+    console.print()
+    for line in (
+        f"  {out / 'report.html'}  the page with all curves",
+        f"  {out / 'student.safetensors'}  the network to deploy (seed 0, not the best of them)",
         f"  {out / 'pcl-0'}  its run; try: coterie evaluate {out / 'pcl-0'}",
-        highlight=False,
-    )
+    ):
+        console.print(printable(line), highlight=False, markup=False)
 
 
 def compose_demo(runs: dict[str, list[Path]], sizes: dict[tuple[str, str], int], test_size: int) -> page.Report:

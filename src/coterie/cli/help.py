@@ -51,6 +51,7 @@ GROUPS = {
         "checkpoint_every",
         "track",
         "config",
+        "trust",
     ),
 }
 """The options of a training in the order of the help; those that are not named here follow at its end."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from .. import __version__
-from ..errors import Failure, InputError, Stopped, printable, say, unknown
+from ..errors import Failure, GivenUp, InputError, Stopped, say, unknown
+from ..trust import allow_imports_from_here
 from .calling import call, summary
 from .choosing import cuts, methods, models
 from .comparing import compare
@@ -40,10 +42,12 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
+TAKE_CODE = (train, compare, data, evaluate)
+"""Commands whose options may name classes of the user's own, to be imported from the working directory."""
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; print an error as one sentence and exit with its code."""
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # packages in the working directory, as with `python -m`
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a pipe on Windows may lack some letters: no reason to fail
@@ -54,9 +58,14 @@ def main(arguments: list[str] | None = None) -> None:
         message = str(error)
         if arguments[0] in COMMANDS:
             message = with_flags(message, arguments[0], COMMANDS[arguments[0]])
-        say(printable(message))
+        say(message)
         codes = {InputError: 2, Failure: 1, Stopped: 75}  # 75 is EX_TEMPFAIL: try again
-        sys.exit(next(code for kind, code in codes.items() if isinstance(error, kind)))
+        code = next(code for kind, code in codes.items() if isinstance(error, kind))
+        if isinstance(error, GivenUp):  # a runtime that still computes would abort an orderly exit
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        sys.exit(code)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
@@ -81,6 +90,8 @@ def _run(arguments: list[str]) -> None:
             return
         rest = ["--help" if word == "--help-all" else word for word in rest]
         check_words(name, file, rest)
+    if command in TAKE_CODE:
+        allow_imports_from_here()
     if command in (train, compare, data):
         command(rest)
     else:

@@ -13,6 +13,7 @@ RECIPE = (PACKAGE / "config" / "recipe.py", "Recipe")
 FOLLOWS = ("config", "objects")
 """Fields of a recipe that are no options."""
 OUT_TEXT, CONFIG_TEXT = "the run directory (required).", "YAML file of options; flags after it override it."
+TRUST_TEXT = "run code that a teacher's run names."
 SEEDS_TEXT = "train so many seeds, from --seed on, into directories of their own in --out."
 
 
@@ -135,7 +136,8 @@ def command_options(name: str, file: Path) -> CommandOptions:
         config = Option("config", default=ast.Constant(None), text=CONFIG_TEXT)
         out = Option("out", default=ast.Constant(None), text=OUT_TEXT)
         seeds = Option("seeds", "int", ast.Constant(None), SEEDS_TEXT)
-        return CommandOptions(read_options(file, name)[0], [out, seeds], [*recipe_options(), config])
+        trust = Option("trust", "bool", ast.Constant(False), TRUST_TEXT)
+        return CommandOptions(read_options(file, name)[0], [out, seeds], [*recipe_options(), config, trust])
     if name == "compare":
         own = read_options(file, "compare_methods")[1]
         replaced = {"method", "seed", *(option.name for option in own)}

@@ -53,7 +53,7 @@ def _print_skipped(problem: str) -> None:
 def _print_row(prediction: Prediction, first: bool) -> None:
     labels = "  ".join(f"{label} {100 * p:.1f} %" for label, p in prediction.top) or "no label"
     apart = "" if prediction.disagreement is None else f"  (peers apart {prediction.disagreement:.3f})"
-    print(f"{printable(prediction.image)}  {labels}{apart}")
+    print(printable(f"{prediction.image}  {labels}{apart}"))
 
 
 def _print_json(prediction: Prediction, first: bool) -> None:
@@ -70,11 +70,11 @@ def _print_csv(prediction: Prediction, first: bool) -> None:
         columns = [column for k in ranks for column in (f"label{k}", f"probability{k}")]
         columns = ["labels", "probabilities"] if prediction.several else columns
         writer.writerow(["image", *columns, *(["disagreement"] if ensemble else [])])
-    name = prediction.image.encode(errors="surrogateescape").decode(errors="replace")  # what is not UTF-8
-    cells = [cell for label, p in prediction.top for cell in (label, f"{p:.6f}")]
+    cells = [cell for label, p in prediction.top for cell in (printable(label), f"{p:.6f}")]
     if prediction.several:
         cells = [";".join(cells[::2]), ";".join(cells[1::2])]
-    writer.writerow([name, *cells, *([f"{prediction.disagreement:.6f}"] if ensemble else [])])
+    apart = [f"{prediction.disagreement:.6f}"] if ensemble else []
+    writer.writerow([printable(prediction.image), *cells, *apart])
 
 
 def describe_export(result: ExportResult) -> str:
@@ -105,4 +105,4 @@ def describe_export(result: ExportResult) -> str:
             f"({c['before']['ece']:.4f} before) on {c['scored_on']}; "
             f"it was fit on {c['fit_on']}"
         )
-    return "\n".join([*lines, f"{result.card}: model card"])
+    return "\n".join(map(printable, [*lines, f"{result.card}: model card"]))

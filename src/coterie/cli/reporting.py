@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import InputError
+from ..errors import InputError, printable
 
 if TYPE_CHECKING:
     from ..report.page import Report
@@ -106,7 +106,7 @@ def report(
         raise InputError("--curves names its file itself: leave out --output.")
     paths, file = [Path(run) for run in runs], Path(output or "report.html")
     if watch:
-        print(f"{file} follows {', '.join(runs)}; Ctrl-C ends this.", flush=True)
+        print(printable(f"{file} follows {', '.join(runs)}; Ctrl-C ends this."), flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             page.watch_runs(paths, file, experiment_sections, against)
         return
@@ -126,7 +126,7 @@ def report(
         print(f"{curves}: the curves, a line for each run, epoch and predictor.")
     else:
         page.save_text(file, page.render_page(composed, page.default_title(composed)))
-        print(f"{file}: open it in a browser; it needs nothing else.")
+        print(printable(f"{file}: open it in a browser; it needs nothing else."))
 
 
 def _write_figure(composed: Report, name: str, file: Path) -> None:
@@ -134,4 +134,4 @@ def _write_figure(composed: Report, name: str, file: Path) -> None:
 
     charts = composed.figures(name)
     page.save_text(file, picture.stacked_picture(name.replace("-", " ").capitalize(), charts))
-    print(f"{file}: the chart '{name}' of the page.")
+    print(printable(f"{file}: the chart '{name}' of the page."))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from ..errors import InputError
+from ..errors import InputError, printable
+from ..trust import trusting
 from .calling import print_json
 
 
@@ -17,6 +18,7 @@ def export(
     quantize: Literal["int8"] | None = None,
     calibrate: bool = False,
     size: int | None = None,
+    trust: bool = False,
     json: bool = False,
 ) -> None:
     """Write a run's network as a file to ship, shown to compute the same.
@@ -31,6 +33,7 @@ def export(
         quantize: 8-bit weights and activations, for ONNX; the loss of accuracy is measured.
         calibrate: store a temperature that makes the probabilities honest, fit on the run's held-out images.
         size: side of the images, for networks that take others than those they were trained on.
+        trust: run the code that the run names, although it was not trained by you on this machine.
         json: print JSON.
     """
     from dataclasses import asdict
@@ -39,7 +42,8 @@ def export(
     from .predictions import describe_export
 
     file = Path(output) if output else None
-    result = export_run(Path(run), format, predictor, file, quantize is not None, calibrate, size)
+    with trusting(trust):
+        result = export_run(Path(run), format, predictor, file, quantize is not None, calibrate, size)
     if json:
         print_json({"file": str(result.file), "card": str(result.card), **asdict(result.metadata)})
     else:
@@ -58,7 +62,7 @@ def push(source: str, repo: str, private: bool = False, json: bool = False) -> N
     from ..deploy.push import push as upload
 
     address = upload(Path(source), repo, private)
-    print_json({"address": address}) if json else print(address)
+    print_json({"address": address}) if json else print(printable(address))
 
 
 def predict(

@@ -7,9 +7,10 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
+from ..errors import InputError, printable
+from ..trust import trusting
 from .calling import print_json
-from .options import OUT_TEXT, SEEDS_TEXT
+from .options import OUT_TEXT, SEEDS_TEXT, TRUST_TEXT
 
 if TYPE_CHECKING:
     from ..config.options import Data  # read by jsonargparse too; it imports every data set
@@ -38,6 +39,7 @@ def train(arguments: list[str]) -> None:
     parser = options.parser()
     parser.add_argument("--out", type=str, help=OUT_TEXT)
     parser.add_argument("--seeds", type=int, help=SEEDS_TEXT)
+    parser.add_argument("--trust", type=bool, default=False, help=TRUST_TEXT)
     config = parse(parser, arguments)
     if config.out is None:
         raise InputError("--out is missing: name the directory for this run.")
@@ -45,11 +47,13 @@ def train(arguments: list[str]) -> None:
     if config.seeds is not None:
         _train_seeds(recipe, config.seeds, Path(config.out))
         return
-    train_recipe(recipe, Path(config.out), recipe.method_class.__name__)
+    with trusting(config.trust):
+        train_recipe(recipe, Path(config.out), recipe.method_class.__name__)
     if os.environ.get("RANK", "0") == "0":  # torchrun starts many
         outcome = read_run(Path(config.out)).outcome
         trained = f"trained ({outcome})" if outcome else "trained"
-        print(f"{config.out}: {trained}; `coterie evaluate {shlex.quote(config.out)}` shows every predictor.")
+        evaluate = f"`coterie evaluate {shlex.quote(config.out)}` shows every predictor"
+        print(printable(f"{config.out}: {trained}; {evaluate}."))
 
 
 def _train_seeds(recipe: Recipe, seeds: int, out: Path) -> None:
@@ -65,12 +69,17 @@ def _train_seeds(recipe: Recipe, seeds: int, out: Path) -> None:
     jobs = seed_jobs(recipe, seeds, out)
     failed = train_seeds(jobs, out)
     print_table(seeds_table(jobs, out))
-    print(f"`coterie report {shlex.quote(str(out))}` writes the page with all curves.")
+    print(printable(f"`coterie report {shlex.quote(str(out))}` writes the page with all curves."))
     raise_failed(failed)
 
 
 def evaluate(
-    run: str, data: Data | None = None, calibrate: bool = False, costs: bool = False, json: bool = False
+    run: str,
+    data: Data | None = None,
+    calibrate: bool = False,
+    costs: bool = False,
+    trust: bool = False,
+    json: bool = False,
 ) -> None:
     """Score every predictor of a run: errors, likelihood, calibration, costs.
 
@@ -79,13 +88,15 @@ def evaluate(
         data: another data set with the same classes to test on, instead of the run's own.
         calibrate: fit a temperature on the run's held-out images (else on half of the test images).
         costs: measure size and speed of plain network, student and ensemble; kept in the run's costs.json.
+        trust: run the code that the run names, although it was not trained by you on this machine.
         json: print JSON.
     """
     from ..deploy.latency import measure_run_costs
     from ..report.command_tables import print_evaluation
     from ..runs.evaluate_run import evaluate_run
 
-    result = evaluate_run(Path(run), data, calibrate)
-    if costs:
-        result["costs"] = measure_run_costs(Path(run))
+    with trusting(trust):
+        result = evaluate_run(Path(run), data, calibrate)
+        if costs:
+            result["costs"] = measure_run_costs(Path(run))
     print_json(result) if json else print_evaluation(result)

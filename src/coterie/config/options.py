@@ -13,9 +13,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..data import Data
 from ..data.wrapped import dataset
-from ..errors import InputError
+from ..errors import InputError, unknown
 from ..files import read_yaml
 from ..names import PARTS as PARTS
+from ..trust import check_run
 from .parsing import parse_object
 from .recipe import DEFAULT_DATA, Recipe
 from .short_names import data_by_path, full_name, own_optimizer
@@ -140,23 +141,33 @@ def _named(method: Any) -> Any:
     return {**method, "class_path": full_name(method["class_path"])} if "class_path" in method else method
 
 
-def from_file(file: Path, objects: Mapping[str, Any] = {}, needed: Collection[str] = OPTIONS) -> Recipe:
-    """Read the recipe in a run directory's config.yaml, with a device of this machine.
-
-    Relative paths are resolved from the working directory and, failing that, from the parent of the run directory,
-    where `coterie reproduce` runs its commands.
-
-    Args:
-        file: the config.yaml.
-        objects: the options for which the file has only a label.
-        needed: the options that matter; others that are labels get their default.
-    """
+def read_options(file: Path) -> dict[str, Any]:
+    """Return the options in a run directory's config.yaml as they stand there; nothing is imported."""
     try:
         options = read_yaml(file)
     except OSError:
         raise InputError(f"{file.parent} is not a run directory: it has no {file.name}.") from None
     if not isinstance(options, dict):
         raise InputError(f"{file} is damaged: it does not hold the options of a run.")
+    return options
+
+
+def from_file(file: Path, objects: Mapping[str, Any] = {}, needed: Collection[str] = OPTIONS) -> Recipe:
+    """Read the recipe in a run directory's config.yaml, with a device of this machine.
+
+    Relative paths are resolved from the working directory and, failing that, from the parent of the run directory,
+    where `coterie reproduce` runs its commands. A run that names code of its own must be the user's or trusted.
+
+    Args:
+        file: the config.yaml.
+        objects: the options for which the file has only a label.
+        needed: the options that matter; others that are labels get their default.
+    """
+    options = read_options(file)
+    for name in options:
+        if name not in OPTIONS:
+            raise unknown(f"option in {file}", str(name), OPTIONS)
+    check_run(file.parent, options)
     labels = {name: value for name, value in options.items() if labels_in(value) and name not in objects}
     if missing := [name for name in labels if name in needed]:
         names, objects_again = ", ".join(f"`{name}`" for name in missing), ", ".join(f"{n}=..." for n in missing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .. import __version__
+from ..errors import printable
 from ..models.metadata import Metadata
 
 TEMPLATE = """---
@@ -133,7 +134,7 @@ def write_card(metadata: Metadata, file: str, format: str | None = None) -> str:
         use=_usage(file, format),
         version=__version__,
     )
-    return str(card)
+    return printable(str(card), lines=True)
 
 
 def _describe_thresholds(metadata: Metadata) -> str:

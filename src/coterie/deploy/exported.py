@@ -12,12 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from .. import methods, models
-from ..errors import InputError
+from ..errors import Failure, InputError
 from ..methods.base import Ensemble
+from ..models.bounds import bounded_by
 from ..models.metadata import METADATA_KEY, Metadata, parse_metadata, read_metadata
 from ..models.weights import check_weights, name_network, read_weights
 from ..peers.net import PeerNet
+from .deadline import within_deadline
 from .formats import EnsembleWithPeers, file_weights, quiet_exporters, require_onnx
+from .onnx_file import has_external_data
 
 Outputs = tuple[Tensor, Tensor | None]
 """Logits (B, C), and of an ensemble also those of its peers (B, m, C)."""
@@ -89,8 +92,9 @@ def _student_of(folder: Path) -> Path:
 def _open_weights(file: Path, model: str | None) -> ExportedNetwork:
     metadata = read_metadata(file) or parse_metadata(None, file)
     name = name_network(file, metadata, model, "model")
-    network = _build_network(file, metadata, name)
     weights = read_weights(file)
+    with bounded_by(file, weights, metadata.ensemble["peers"] if metadata.ensemble else 1):
+        network = within_deadline(lambda: _build_network(file, metadata, name), f"Building the network of {file}")
     check_weights(file, weights, file_weights(network), name)
     network.load_state_dict(weights, strict=False)  # modules that peers share have several names
     return ExportedNetwork(metadata, torch_runner(network.eval()), f"torch {torch.__version__}")
@@ -167,9 +171,17 @@ def _open_onnx(file: Path) -> ExportedNetwork:
     import onnxruntime
 
     try:
+        content = file.read_bytes()
+        if has_external_data(content):
+            raise InputError(
+                f"{file} keeps weights in other files, which could be any files of this machine: save it with its "
+                "weights inside."
+            )
         with quiet_exporters():
-            session = open_session(file.read_bytes())
+            session = within_deadline(lambda: open_session(content), f"Loading {file}")
         text, name = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY), session.get_inputs()[0].name
+    except (InputError, Failure):
+        raise
     except Exception:  # onnxruntime's errors have no common class of their own
         raise InputError(
             f"{file} is no safetensors, onnx or pt2 file, or it is damaged: `coterie export` writes them."
@@ -185,14 +197,14 @@ def _open_onnx(file: Path) -> ExportedNetwork:
 def open_session(content: bytes, spin: bool = True) -> Any:
     """Open an ONNX program with as many threads as torch has, and without onnxruntime's warnings.
 
-    From bytes: a hostile file that names other files of this machine as its weights finds none. Without `spin` a
-    session's threads leave the cores to others between two calls.
+    Without `spin` a session's threads leave the cores to others between two calls.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 4
+    options.add_session_config_entry("session.load_model_format", "ONNX")  # the one that is checked before
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
     return onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
 

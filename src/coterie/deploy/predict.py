@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations, islice
 from pathlib import Path
@@ -18,11 +19,14 @@ from ..data.images import SUFFIXES
 from ..errors import InputError, reason
 from ..methods.task import SINGLE_LABEL, Task, task_named
 from ..models.metadata import Metadata
+from .deadline import within_deadline
 from .exported import ExportedNetwork, Outputs
 from .pictures import load_picture
 
 TOP = 5
 """Classes that are named by default."""
+LARGEST_BATCH = 2**26
+"""The most pixels that go through the network together."""
 
 
 @dataclass
@@ -75,6 +79,9 @@ def predict_pictures(
             "tensors itself: prepare them the same way and call the network in its own runtime."
         )
     files = list_pictures(names)
+    shape = exported.metadata.shape
+    batch = max(1, min(batch, LARGEST_BATCH // (shape[1] * shape[2])))
+    _try_out(exported)
 
     def load(file: Path) -> Tensor | InputError:
         try:
@@ -86,6 +93,16 @@ def predict_pictures(
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         while batch_files := list(islice(files, batch)):
             yield from _label(exported, batch_files, list(pool.map(load, batch_files)), top or TOP)
+
+
+def _try_out(exported: ExportedNetwork) -> None:
+    """Run one black image, for a file can hold a network that never ends."""
+
+    def run() -> None:
+        with suppress(Exception):  # the first batch will raise it again
+            exported.run(torch.zeros(1, *exported.metadata.shape))
+
+    within_deadline(run, "The network's first image")
 
 
 def list_pictures(names: Iterable[str]) -> Iterator[Path]:

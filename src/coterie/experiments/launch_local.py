@@ -17,7 +17,7 @@ from threading import Event
 
 from filelock import Timeout
 
-from ..errors import InputError
+from ..errors import InputError, note
 from ..files import lock_file
 from ..runs.checkpoints import Checkpoints
 from ..runs.directory import in_training
@@ -167,14 +167,15 @@ def _train(
     There, what a user's script can import, the run can as well. Returns the exit code.
     """
     directory = Path(job.name) if start_in is None else out.resolve() / job.name
-    command = [sys.executable, "-m", "coterie", "train", *job.flags(root), "--out", str(directory)]
+    # -P: a file coterie.py in that directory is not taken for the package.
+    command = [sys.executable, "-P", "-m", "coterie", "train", *job.flags(root), "--out", str(directory)]
     variables = {**os.environ, **environment}
     paths = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
     paths += [] if start_in is None else sys.path[:1]
     if paths:
         variables["PYTHONPATH"] = os.pathsep.join(str(Path(path).resolve()) for path in paths)
     with log_file(out, job).open("a", encoding="utf-8") as log:
-        log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} coterie {' '.join(command[3:])}\n")
+        log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} coterie {' '.join(command[4:])}\n")
         log.flush()
         process = subprocess.Popen(
             command,
@@ -219,7 +220,7 @@ def _aside(out: Path, job: Job, reason: str) -> None:
     while (target := aside / f"{job.name}-{number}").exists():
         number += 1
     shutil.move(out / job.name, target)  # also where `out` is a file system of its own
-    print(f"{job.name} cannot be continued ({reason}): moved to {target}, done anew.", file=sys.stderr, flush=True)
+    note(f"{job.name} cannot be continued ({reason}): moved to {target}, done anew.")
 
 
 def _last_line(out: Path, job: Job) -> str:

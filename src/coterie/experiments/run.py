@@ -22,7 +22,7 @@ from ..data.rng import seed_all
 from ..data.targets import TaskName
 from ..deploy.export import export_run
 from ..deploy.formats import ExportFormat
-from ..errors import InputError, warn
+from ..errors import InputError, printable, warn
 from ..methods import Method
 from ..names import unknown_option
 from ..report.command_tables import score_columns
@@ -32,6 +32,7 @@ from ..runs.evaluate_run import evaluate_run
 from ..runs.reader import Record, Result, read_run
 from ..runs.rebuild import load_student, restored
 from ..training.loop import train_recipe
+from ..trust import trusting
 
 if TYPE_CHECKING:
     import pandas
@@ -50,12 +51,13 @@ class Run:
 
     Args:
         path: the directory.
+        trust: run the code that the run names, although it was not trained by you on this machine.
         objects: options of the run that were Python objects and that no file can hold, such as
             `model=make_model`.
     """
 
-    def __init__(self, path: str | Path, **objects: Any) -> None:
-        self.path, self._name, self._objects = Path(path).resolve(), str(path), objects
+    def __init__(self, path: str | Path, *, trust: bool = False, **objects: Any) -> None:
+        self.path, self._name, self._trust, self._objects = Path(path).resolve(), str(path), trust, objects
         if not (self.path / "config.yaml").is_file():
             raise InputError(f"{path} is not a run directory: it has no config.yaml.")
         config = self.config
@@ -98,11 +100,13 @@ class Run:
 
     def student(self) -> nn.Module:
         """Return the trained network to deploy: an object of your class, with your keys, in evaluation mode."""
-        return load_student(self.path, self._objects)
+        with trusting(self._trust):
+            return load_student(self.path, self._objects)
 
     def predictors(self) -> dict[str, nn.Module]:
         """Return every network of the run by name: peer1, ..., mean1, ..., ensemble."""
-        _, method, _ = restored(self.path, self._objects)
+        with trusting(self._trust):
+            _, method, _ = restored(self.path, self._objects)
         return {name: network.eval() for name, network in method.predictors().items()}
 
     def evaluate(self, data: AnyDataSet | None = None, calibrate: bool = False) -> dict[str, Any]:
@@ -113,7 +117,8 @@ class Run:
             calibrate: fit a temperature for each predictor.
         """
         other = None if data is None else from_options({"data": data}).data
-        return evaluate_run(self.path, other, calibrate, self._objects)
+        with trusting(self._trust):
+            return evaluate_run(self.path, other, calibrate, self._objects)
 
     def export(
         self,
@@ -137,7 +142,8 @@ class Run:
         if quantize not in (None, "int8"):
             raise InputError(f"`quantize` is 'int8' or None, not {quantize!r}.")
         int8 = quantize == "int8"
-        return export_run(self.path, format, predictor, Path(file), int8, calibrate, size, self._objects).file
+        with trusting(self._trust):
+            return export_run(self.path, format, predictor, Path(file), int8, calibrate, size, self._objects).file
 
     def report(self, file: str | Path = "report.html") -> Path:
         """Write the page that shows what happened; return the file."""
@@ -159,7 +165,7 @@ class Run:
             error = f", mAP {100 - self.error:.2f} %"
         error += f" ({result.outcome})" if result.outcome else ""
         epochs = f"{result.trained} of {result.epochs} epochs"
-        return f"Run('{self._name}': {result.method}, {result.setting}, {epochs}{error})"
+        return printable(f"Run('{self._name}': {result.method}, {result.setting}, {epochs}{error})")
 
     def _repr_html_(self) -> str:
         """Return the scores of every predictor at the evaluation of the weights to deploy, for a notebook."""
@@ -172,15 +178,16 @@ class Run:
         return str(to_html(keyed_table(repr(self), score_columns(rows), rows), sortable=False))
 
 
-def load(path: str | Path, **objects: Any) -> Run:
+def load(path: str | Path, *, trust: bool = False, **objects: Any) -> Run:
     """Return the run of a directory.
 
     Args:
         path: the directory.
+        trust: run the code that the run names, although it was not trained by you on this machine.
         objects: options of the run that were Python objects and that no file can hold, such as
             `model=make_model`.
     """
-    return Run(path, **objects)
+    return Run(path, trust=trust, **objects)
 
 
 def train(
@@ -263,4 +270,4 @@ def train(
         warn(f"{labels} cannot be written to {config}: only the same script or notebook can continue this run.")
     with seed_all(recipe.seed):  # the caller's random numbers go on as if nothing had been trained
         train_recipe(recipe, path, recipe.method_class.__name__)
-    return Run(path, **recipe.objects)
+    return Run(path, trust=True, **recipe.objects)  # its code was named by this call

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from ..errors import Failure
+from ..errors import Failure, printable
 from .job import Job
 from .launch_local import LocalLauncher
 from .launch_ray import RayLauncher
@@ -89,4 +89,4 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def print_status(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)

@@ -15,6 +15,7 @@ from torch import nn
 
 from ..compat import import_torchvision
 from ..errors import InputError, unknown
+from ..trust import allow_imports_from_here
 
 __all__ = ["resnet18"]
 
@@ -139,8 +140,7 @@ def _from_file(file: Path) -> Any:
 
 
 def _from_package(name: str) -> Any:
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    allow_imports_from_here()
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

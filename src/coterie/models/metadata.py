@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -19,6 +20,11 @@ METADATA_KEY = "coterie"
 
 LARGEST_SIDE = 8192
 """The largest side of an input that is accepted."""
+LARGEST_INPUT = 2**26
+"""The most numbers in one input."""
+LARGEST_OPTION = 100_000
+"""The largest number among the options of a network or a method, and the most items and characters of one."""
+MOST_PEERS = 256
 
 
 @dataclass
@@ -115,6 +121,15 @@ def _part(value: Any) -> bool:
     return _number(value) and 0 <= value <= 1
 
 
+def _bounded(value: Any) -> bool:
+    """Tell whether options are of a size that a network can have been trained with."""
+    if isinstance(value, dict):
+        return all(map(_bounded, value.values()))
+    if isinstance(value, list | str):
+        return len(value) <= LARGEST_OPTION and (isinstance(value, str) or all(map(_bounded, value)))
+    return value is None or abs(value) <= LARGEST_OPTION
+
+
 def _side(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_SIDE
 
@@ -140,7 +155,9 @@ def _ensemble(value: Any) -> bool:
     return value is None or (
         isinstance(value["method"], str)
         and isinstance(value["options"], dict)
+        and _bounded(value["options"])
         and _side(value["peers"])
+        and value["peers"] <= MOST_PEERS
         and (value["cut"] is None or isinstance(value["cut"], str))
     )
 
@@ -148,8 +165,10 @@ def _ensemble(value: Any) -> bool:
 _CHECKS: dict[str, Callable[[Metadata], bool]] = {
     "predictor": lambda m: isinstance(m.predictor, str) and m.predictor == printable(m.predictor),
     "model": lambda m: isinstance(m.model["name"], str) and isinstance(m.model["options"], dict),
+    "options": lambda m: _bounded(m.model["options"]),
     "channels": lambda m: _side(m.input["channels"]),
     "size": lambda m: _numbers(m.input["size"], 2, _side),
+    "number of pixels": lambda m: math.prod(m.shape) <= LARGEST_INPUT,
     "resize": lambda m: m.input["resize"] is None or _side(m.input["resize"]),
     "crop": lambda m: m.input["resize"] is None or m.input["resize"] >= max(m.input["size"]),
     "filter": lambda m: m.input.get("filter", "bilinear") in ("bilinear", "box"),

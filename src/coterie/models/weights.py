@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from torch import Tensor, nn
 from .. import models
 from ..errors import InputError, printable
 from ..files import read_yaml
+from ..trust import LIBRARY_MODEL, check_run
+from .bounds import bounded_by
 from .metadata import Metadata, read_metadata
-
-LIBRARY_MODEL = r"((timm|torchvision):)?\w[\w.-]*"
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
@@ -69,7 +70,7 @@ def name_network(file: Path, metadata: Metadata, model: str | None, option: str)
     names it.
     """
     name: str = metadata.model["name"]
-    if model is None and not re.fullmatch(rf"{LIBRARY_MODEL}(,{LIBRARY_MODEL})*", name):
+    if model is None and not _of_a_library(name):
         raise InputError(
             f"{file} holds the weights of '{name}', code that is not in the file: if you trust that code, name it "
             f"by `{option}`."
@@ -77,13 +78,18 @@ def name_network(file: Path, metadata: Metadata, model: str | None, option: str)
     return model or name
 
 
+def _of_a_library(name: str) -> bool:
+    return re.fullmatch(rf"{LIBRARY_MODEL}(,{LIBRARY_MODEL})*", name) is not None
+
+
 def load_trained(
     source: str, model: str | None, num_classes: int, shape: Sequence[int], task: str = "single_label"
 ) -> nn.Module:
     """Load the network of a finished run, or of a .safetensors file, for images of `shape`.
 
-    `model` names the network where the file does not, or where it is the user's own code. A file that says that
-    its network was trained for another task is refused.
+    `model` names the network where the file does not, or where it is code of a user's own. Of the user's own runs,
+    and of those that are trusted, the code is run without it. A file that says that its network was trained for
+    another task is refused.
     """
     path = Path(source)
     if not path.exists():
@@ -92,18 +98,21 @@ def load_trained(
     metadata, options = read_metadata(file) if file.is_file() else None, dict[str, Any]()
     if metadata is not None and metadata.task != task:
         raise InputError(f"The network in {source} was trained for the task {metadata.task}, not for {task}.")
-    if metadata is not None:
-        options = metadata.model["options"]
-        model = metadata.model["name"] if path.is_dir() else name_network(file, metadata, model, "teacher_model")
-    elif path.is_dir():  # not finished, or older than the metadata of its weights
-        model, options = _read_model(path)
-        if not file.is_file():
-            raise InputError(f"{source} holds no trained network yet: finish that run first.")
+    if path.is_dir() and not file.is_file():
+        _read_config(path)
+        raise InputError(f"{source} holds no trained network yet: finish that run first.")
+    if path.is_dir() and model is None and (metadata is None or not _of_a_library(metadata.model["name"])):
+        config = _read_config(path)  # what is signed; older weights do not name their network either
+        check_run(path, config)
+        model, options = config["model"], config["model_options"]
+    elif metadata is not None:
+        model, options = name_network(file, metadata, model, "teacher_model"), metadata.model["options"]
     elif model is None:
         raise InputError(f"{source} holds weights alone: name the network they belong to (`teacher_model`).")
     weights = read_weights(file)
     channels, height, width = shape
-    network = models.factory(model, num_classes, channels, options, (height, width), fresh=False)()
+    with bounded_by(file, weights):
+        network = models.factory(model, num_classes, channels, options, (height, width), fresh=False)()
     expected = network.state_dict()
     differing = [name for name, w in expected.items() if name in weights and weights[name].shape != w.shape]
     if differing and all(
@@ -117,10 +126,10 @@ def load_trained(
     return network
 
 
-def _read_model(run: Path) -> tuple[str, dict[str, Any]]:
-    """Read a run's model and its options."""
-    try:
+def _read_config(run: Path) -> dict[str, Any]:
+    """Read the options of a run, among them its model."""
+    with suppress(OSError, ValueError):
         config = read_yaml(run / "config.yaml")
-        return config["model"], config["model_options"]
-    except (OSError, KeyError, TypeError, ValueError):
-        raise InputError(f"{run} is not a run directory: it has no config.yaml that names a model.") from None
+        if isinstance(config, dict) and {"model", "model_options"} <= config.keys():
+            return config
+    raise InputError(f"{run} is not a run directory: it has no config.yaml that names a model.")

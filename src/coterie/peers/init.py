@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, printable
 from ..models.weights import read_weights
 from .net import PeerNet
 
@@ -52,5 +52,5 @@ def _fitting(net: PeerNet, weights: dict[str, Tensor], file: Path) -> dict[str, 
             shapes = f"{tuple(weights[name].shape)} in the file, {tuple(own[name].shape)} in the network"
             raise InputError(f"{file} does not fit the network: {name} is {shapes}.")
     if fresh:
-        print(f"{file}: other classes than the data, so {', '.join(sorted(fresh))} start anew.")
+        print(printable(f"{file}: other classes than the data, so {', '.join(sorted(fresh))} start anew."))
     return {name: w if name in fresh else weights[name] for name, w in own.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from ..errors import printable
 from .page import Report
 from .table import print_table, print_text, to_csv, to_latex, to_markdown
 
@@ -16,16 +17,16 @@ def print_report(report: Report) -> None:
     """Print the sentences, every table of a report, and where every curve ends."""
     console = Console(highlight=False)
     for line in report.summary:
-        print_text(line, console)
+        print_text(printable(line), console)
     for line in report.problems:
-        print_text(line, console, "yellow")
+        print_text(printable(line), console, "yellow")
     for section in report.sections:
         for reason in section.missing:
-            print_text(reason, console, "yellow")
+            print_text(printable(reason), console, "yellow")
         for table in section.tables:
             print_table(table, console)
         for figure in section.figures + section.details:
-            print_text(f"{figure.title}. {figure.words}", console)
+            print_text(printable(f"{figure.title}. {figure.words}"), console)
 
 
 def publication_tables(report: Report, form: str) -> str:

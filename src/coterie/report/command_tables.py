@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ..errors import printable
 from ..metrics.seeds import NOTHING
 from ..runs.selection import SELECTED
 from .table import Cell, Table, keyed_table, number, print_table, print_text, text
@@ -147,4 +148,4 @@ def print_data(contents: dict[str, Any]) -> None:
     if len(between) > 20:
         lines += ["  ... (all of them with --json)"]
     lines += [f"repeated within a split: {duplicates['within_a_split']}", f"contact sheet: {contents['sheet']}"]
-    print_text("\n".join(lines), console)
+    print_text("\n".join(map(printable, lines)), console)

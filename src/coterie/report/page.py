@@ -11,7 +11,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .. import __version__
-from ..errors import Failure, InputError
+from ..errors import Failure, InputError, printable
 from ..runs.directory import write as write_file
 from ..runs.reader import FILES, find_runs, read_run
 from . import curves, sections
@@ -123,7 +123,7 @@ def render_page(report: Report, title: str, refresh: int | None = None) -> str:
         loader=PackageLoader("coterie.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.globals["to_html"] = to_html
-    return environment.get_template("page.html").render(
+    page = environment.get_template("page.html").render(
         title=title,
         report=report,
         refresh=refresh,
@@ -131,6 +131,7 @@ def render_page(report: Report, title: str, refresh: int | None = None) -> str:
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
     )
+    return printable(page, lines=True)
 
 
 def write_report(

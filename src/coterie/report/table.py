@@ -7,7 +7,7 @@ import io
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from ..errors import printable
 from ..metrics.seeds import NOTHING, Difference, Spread
 
 TEXT_WIDTH, LONG_TEXT = 24, 60
@@ -42,6 +43,12 @@ class Table:
     columns: Sequence[str]
     rows: list[list[Cell]]
     note: str = ""
+
+    def __post_init__(self) -> None:
+        """Make every text printable: names of classes, files and runs come from anywhere."""
+        self.title, self.note = printable(self.title, lines=True), printable(self.note, lines=True)
+        self.columns = [printable(column, lines=True) for column in self.columns]
+        self.rows = [[replace(cell, text=printable(cell.text, lines=True)) for cell in row] for row in self.rows]
 
     def numeric(self, column: int) -> bool:
         cells = [row[column] for row in self.rows]
@@ -110,7 +117,8 @@ def print_table(table: Table, console: Console | None = None) -> None:
 
 
 def print_text(sentences: str, console: Console, style: str = "") -> None:
-    """Print text: on a screen wrapped between words, in a file as it is."""
+    """Print text without control characters: on a screen wrapped between words, in a file line by line."""
+    sentences = printable(sentences, lines=True)
     if on_screen(console):
         lines = (
             wrap(line, console.width, break_long_words=False, break_on_hyphens=False) or [""]

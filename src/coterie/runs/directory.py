@@ -11,13 +11,14 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from ..config.options import from_file
+from ..config.options import from_file, read_options
 from ..config.recipe import RUNTIME_OPTIONS, Recipe
 from ..data.inspection import contact_sheet
 from ..errors import InputError, reason, warn
-from ..files import lock_file, read_json, read_yaml, write
+from ..files import lock_file, read_json, write
 from ..methods import Method
 from ..models.metadata import encode_weights
+from ..trust import SIGNATURE, code_in, sign, trusting
 from .checkpoints import Checkpoints
 from .description import describe_predictor, describe_run
 from .environment import environment
@@ -82,6 +83,7 @@ class RunDirectory:
         state = self.checkpoints.load()
         self._epoch = state["epoch"] if state else 0
         self._files[self.config] = yaml.safe_dump(recipe.config, sort_keys=False)
+        self._sign()
         self._check_resolved(recipe)
         self._files[self.environment] = self._environments(recipe.seed, processes)
         self._files[self.metrics_file] = self._saved_metrics(state["metrics"] if state else 0)
@@ -157,9 +159,15 @@ class RunDirectory:
 
     def _check_config(self, recipe: Recipe) -> None:
         """Refuse to continue with other options than the run began with."""
+        written = read_options(self.config)
+        if code := set(code_in(written)) - set(code_in(recipe.config)):
+            raise InputError(
+                f"{self.path} holds a run of another configuration (it names {', '.join(sorted(code))}): choose "
+                "another `out`."
+            )
         # Parsed again, so that an option which is newer than the run has its default.
-        stored = from_file(self.config, recipe.objects).config
-        written = read_yaml(self.config)
+        with trusting():  # its code is named by these options too
+            stored = from_file(self.config, recipe.objects).config
         stored |= {name: written.get(name) for name in recipe.objects}  # as labels: the objects are this call's
         changes = [
             f"{key} was {_show(old)}, is {_show(new)}"
@@ -171,6 +179,17 @@ class RunDirectory:
                 f"{self.path} holds a run of another configuration ({'; '.join(changes)}): "
                 "choose another `out`, or repeat its own options to continue it."
             )
+
+    def _sign(self) -> None:
+        """Sign a run that names code of the user's own, so that its user can read it without `trust`."""
+        config = yaml.safe_load(self._files[self.config])
+        if not code_in(config):
+            return
+        signature = sign(config)
+        if signature is None:
+            warn(f"{self.path} cannot be signed as your run (no key can be kept): to read it, add --trust.")
+        else:
+            self._files[self.path / SIGNATURE] = signature + "\n"
 
     def _check_resolved(self, recipe: Recipe) -> None:
         """Refuse to continue with other resolved values, such as class weights of a changed file."""

@@ -9,6 +9,7 @@ import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from typing import Any
 import torch
 
 from .. import __version__
+
+GIT_SECONDS = 5
+"""How long git may take, as on a slow network drive, before a run is recorded without its commit."""
 
 
 def environment(seed: int, processes: int = 1) -> dict[str, Any]:
@@ -49,13 +53,41 @@ def _program() -> list[str]:
 
 
 def _commit(directory: Path) -> str | None:
-    """Return the commit of the repository a directory is in, with `-dirty` if files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=40"]
+    """Return the commit of the repository a directory is in, with `-dirty` if files differ from it.
+
+    The repository may be a stranger's, whose own settings name programs for git to start: the monitor of its files
+    and filters of their content are turned off, and submodules, which have settings of their own, not looked into.
+    """
     try:
-        result = subprocess.run(command, cwd=directory, capture_output=True, encoding="utf-8", errors="replace")
-    except OSError:  # no git here
+        commit = _git(directory, "rev-parse", "--verify", "HEAD")
+        if not commit:
+            return None
+        listed = _git(directory, "config", "-z", "--show-scope", "--name-only", "--get-regexp", r"^filter\.")
+        scopes, names = listed.split("\0")[0:-1:2], listed.split("\0")[1::2]
+        filters = [name for scope, name in zip(scopes, names, strict=True) if scope not in ("system", "global")]
+        status = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
+        return f"{commit}-dirty" if _git(directory, *status, without=filters) else commit
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):  # no git here, or it does not end
         return None
-    return result.stdout.strip() or None
+
+
+def _git(directory: Path, *arguments: str, without: Sequence[str] = ()) -> str:
+    """Return what git prints, without the line's end; the settings `without` are empty."""
+    options = ["--no-optional-locks", "-c", "core.fsmonitor=", "-c", f"core.hooksPath={os.devnull}"]
+    # By variables: on the command line, a name with `=` in it would be taken for another.
+    first = int(os.environ.get("GIT_CONFIG_COUNT") or 0)  # after those that the user has set
+    variables = {"GIT_CONFIG_COUNT": str(first + len(without))}
+    for i, name in enumerate(without, first):
+        variables |= {f"GIT_CONFIG_KEY_{i}": name, f"GIT_CONFIG_VALUE_{i}": ""}
+    result = subprocess.run(
+        ["git", *options, *arguments],
+        cwd=directory,
+        env={**os.environ, **variables},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=GIT_SECONDS,
+    )
+    return result.stdout.rstrip("\n")
 
 
 def _memory() -> int | None:
