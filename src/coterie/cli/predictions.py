@@ -68,10 +68,9 @@ def _print_csv(prediction: Prediction, first: bool) -> None:
         ranks = range(1, len(prediction.top) + 1)
         columns = [column for k in ranks for column in (f"label{k}", f"probability{k}")]
         writer.writerow(["image", *columns, *(["disagreement"] if ensemble else [])])
+    name = prediction.image.encode(errors="surrogateescape").decode(errors="replace")  # what is not UTF-8
     cells = [cell for label, p in prediction.top for cell in (printable(label), f"{p:.6f}")]
-    writer.writerow(
-        [printable(prediction.image), *cells, *([f"{prediction.disagreement:.6f}"] if ensemble else [])]
-    )
+    writer.writerow([printable(name), *cells, *([f"{prediction.disagreement:.6f}"] if ensemble else [])])
 
 
 def describe_export(result: ExportResult) -> str:
