@@ -243,7 +243,7 @@ def test_class_names_that_are_no_text_are_made_so(
     recipe.data.classes = ["cat\n", "caf\udce9", *recipe.data.classes[2:]]  # lines of a file; a Latin-1 folder
     monkeypatch.setattr("coterie.deploy.export.restored", lambda *_: (recipe, method, epochs))
     done = export_run(pcl_run, "safetensors", output=tmp_path / "s.safetensors")
-    assert open_exported(done.file).metadata.classes[:3] == ["cat", "caf?", "2"]
+    assert open_exported(done.file).metadata.classes[:3] == ["cat", r"caf\udce9", "2"]
 
 
 def test_other_image_sizes(pcl_run: Path, tmp_path: Path) -> None:

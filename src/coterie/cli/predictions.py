@@ -70,11 +70,12 @@ def _print_csv(prediction: Prediction, first: bool) -> None:
         columns = [column for k in ranks for column in (f"label{k}", f"probability{k}")]
         columns = ["labels", "probabilities"] if prediction.several else columns
         writer.writerow(["image", *columns, *(["disagreement"] if ensemble else [])])
+    name = prediction.image.encode(errors="surrogateescape").decode(errors="replace")  # what is not UTF-8
     cells = [cell for label, p in prediction.top for cell in (printable(label), f"{p:.6f}")]
     if prediction.several:
         cells = [";".join(cells[::2]), ";".join(cells[1::2])]
     apart = [f"{prediction.disagreement:.6f}"] if ensemble else []
-    writer.writerow([printable(prediction.image), *cells, *apart])
+    writer.writerow([printable(name), *cells, *apart])
 
 
 def describe_export(result: ExportResult) -> str:
