@@ -154,16 +154,18 @@ def _explain(parser: ArgumentParser, message: str, flags: bool) -> InputError:
     if "Expected a" in message and (
         value := re.search(r"[Gg](?:ot|iven) value: ([^\n]*?)(?:\. Got value|\n|$)", message)
     ):
-        wanted = dict.fromkeys(
-            _plain(kind) for kind in re.findall(r"Expected an? (?!dot import)([^\n]*?)(?:\. Got|\n|$)", message)
-        )
-        words = " or ".join(word for word in wanted if word) or "the import path of a class"
-        return InputError(f"{option} expects {words}, not '{value[1]}'.")
+        return InputError(f"{option} expects {_expected(message)}, not '{value[1]}'.")
     if match := re.search(r"(No module named '[^']+'|module '[^']+' has no attribute '[^']+')", message):
         return InputError(f"{option} cannot be imported: {match[1]}.")
     if match := re.search(r"Expected '([^']+)' to be a subclass of <class '(\w+)'", message):
         return InputError(f"{option}: {match[1]} is not a {match[2]}.")
     return InputError(f"{option if keys else ''} {' '.join(message.split())}".strip())
+
+
+def _expected(message: str) -> str:
+    """Name the types that jsonargparse has tried; a class is named only where there is no other."""
+    kinds = re.findall(r"Expected an? (?!dot import)([^\n]*?)(?:\. Got|\n|$)", message)
+    return " or ".join(filter(None, dict.fromkeys(map(_plain, kinds)))) or "the import path of a class"
 
 
 def _plain(kind: str) -> str:
