@@ -24,7 +24,7 @@ from coterie.bench.doctor_speed import check_speed
 from coterie.bench.doctor_steps import check_checkpoint, check_method, check_precision
 from coterie.data.batch import Crops
 from coterie.methods import available
-from coterie.methods.losses import CrossEntropy
+from coterie.methods.cross_entropy import CrossEntropy
 from coterie.runs.checkpoints import Checkpoints
 from coterie.training.precision import Precision
 from tests.helpers.common import coterie, printed, refused

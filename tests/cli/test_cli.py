@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -147,10 +148,14 @@ def test_bad_input_gets_one_sentence(arguments: list[str], words: str, tmp_path:
 
 
 def test_another_configuration_is_refused_and_nothing_is_touched(run: Path) -> None:
-    before = {f.name: (f.read_bytes(), f.stat().st_mtime_ns) for f in run.iterdir()}
+    def contents() -> dict[str, tuple[bytes, int]]:
+        files = (f for f in run.iterdir() if f.name != ".lock")
+        return {f.name: (f.read_bytes(), f.stat().st_mtime_ns) for f in files}
+
+    before = contents()
     sentence = refused(*TRAIN, "--method.temperature", 5, "--peers", 2, "--seed", 1, "--out", run)
     assert "method.temperature was 4.0, is 5.0" in sentence and "seed was 0, is 1" in sentence
-    assert {f.name: (f.read_bytes(), f.stat().st_mtime_ns) for f in run.iterdir()} == before
+    assert contents() == before
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
@@ -164,8 +169,8 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"method: [\n", b"", b"\xff\xfe", b"- PCL\n"])
 def test_a_damaged_config_is_named(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_bytes(content)
-    assert "config.yaml is damaged" in refused("evaluate", tmp_path)
-    assert "config.yaml is damaged" in refused(*TRAIN, "--out", tmp_path)
+    for command in (["evaluate", tmp_path], [*TRAIN, "--out", tmp_path]):
+        assert re.search(r"config\.yaml (is damaged|cannot be read \()", refused(*command))
     assert (tmp_path / "config.yaml").read_bytes() == content
     if content in (b"", b"- PCL\n"):
         assert "holds no options" in refused(

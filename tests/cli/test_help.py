@@ -113,7 +113,8 @@ def test_the_flags_that_pass_as_spelled_right_are_those_of_the_full_parsers() ->
     for name in cli.COMMANDS.keys() - {"data", "compare"}:
         parser = options.parser() if name == "train" else ArgumentParser()
         if name == "train":
-            parser.add_argument("--out")
+            for flag in ("--out", "--seeds", "--trust"):
+                parser.add_argument(flag)
         else:
             add_command(parser, cli.COMMANDS[name])
         flags = {flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")}

@@ -48,8 +48,8 @@ else:
     raise AssertionError("Ctrl-Break did not stop it")
 main([*train, "--data.workers", "0"])
 main(["evaluate", out])
-main(["report", out, "--out", out + "/report.html"])
-main(["export", out, "--out", out + "/student.pth"])
+main(["report", out, "--output", out + "/report.html"])
+main(["export", out, "--output", out + "/student.pth"])
 """
 
 

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import coterie
 from coterie.bench.noise import Noise
+from coterie.data import in_memory
 from coterie.data.batch import normalise
 from coterie.data.sampler import Piece
 from coterie.methods import Method, available
@@ -140,6 +141,7 @@ def test_views_reach_a_gpu_through_pinned_memory(monkeypatch: pytest.MonkeyPatch
         sent.append((self.data_ptr(), str(device), non_blocking))
         return self
 
+    monkeypatch.setattr(in_memory, "LARGEST_ON_DEVICE", 0)  # sent batch by batch
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: pinned.append(self.data_ptr()) or self)
     monkeypatch.setattr(torch.Tensor, "to", to)
     next(data.stream([np.arange(4)], 2, 0, 0, "cuda"))

@@ -12,7 +12,7 @@ from tests.helpers.terminal import plain_text
 
 COLUMNS = ["predictor", "error %", "balanced error %", "parameters", "multiply-adds"]
 ROWS = [
-    [text(name, strong=True), number(12.345, "{:.2f}"), number(13.5, "{:.2f}"), number(466906), number(69_124_096)]
+    [text(name), number(12.345, "{:.2f}"), number(13.5, "{:.2f}"), number(466906), number(69_124_096)]
     for name in ("peer1", "mean1 (deployed)")
 ]
 

@@ -206,7 +206,7 @@ def test_peak_memory_is_not_that_of_the_process_that_started_it() -> None:
 
 
 def test_peak_memory_without_linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_such_file(self: Path) -> str:
+    def no_such_file(self: Path, encoding: str) -> str:
         raise FileNotFoundError
 
     monkeypatch.setattr(Path, "read_text", no_such_file)

@@ -19,7 +19,7 @@ from coterie.config.options import from_options
 from coterie.data.mix import Mix
 from coterie.data.sampler import EpochSampler
 from coterie.methods import Method, available
-from coterie.methods.losses import CrossEntropy
+from coterie.methods.cross_entropy import CrossEntropy
 from coterie.models import factory
 from coterie.peers.net import PeerNet
 from coterie.training.meters import LossMeter
