@@ -43,7 +43,8 @@ def collect(clone: Path, results: Path = RESULTS) -> list[Path]:
             if (source / name).is_file():
                 shutil.copy(source / name, target / name)
         environment = json.loads((target / "environment.json").read_text())
-        environment["directory"] = str(Path(environment["directory"]).relative_to(root))
+        for part in (environment, *environment.get("continued", [])):
+            part["directory"] = str(Path(part["directory"]).relative_to(root))
         (target / "environment.json").write_text(json.dumps(environment, indent=2) + "\n")
         protocol = source.parent / "protocol.json"
         if protocol.is_file():

@@ -20,6 +20,7 @@ from .helpers.report import EVIL, Page
 # Results are the same to the bit only with the same number of threads, in this process and in those it starts.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
+os.environ.pop("COLUMNS", None)  # a width that workers of pytest-xdist may inherit would fold tables and sentences
 
 # The key that signs runs is kept here, not among the user's files; the workers of pytest-xdist inherit the place.
 if "PYTEST_XDIST_WORKER" not in os.environ:

@@ -87,7 +87,7 @@ def test_pixels_that_change_on_their_way_fail(monkeypatch: pytest.MonkeyPatch) -
     with monkeypatch.context() as patch:
         patch.setattr(Crops, "cut", lambda self, images: cut(self, images).flip(-1))
         assert check_views(CPU).status == "fail"
-    monkeypatch.setattr("coterie.data.base.to_device", lambda t, device: t.flip(2) if t.dim() == 5 else t)
+    monkeypatch.setattr("coterie.data.batch.to_device", lambda t, device: t.flip(2) if t.dim() == 5 else t)
     assert check_files(CPU).status == check_views(CPU).status == "fail"  # blue where red was
 
 

@@ -86,7 +86,13 @@ def test_the_help_of_train_begins_with_what_one_needs_first() -> None:
     assert "torch.utils.data" not in text and "IterDataPipe" not in text
     grouped = [f"--{name}" for names in GROUPS.values() for name in names]
     assert flags[: len(grouped)] == grouped
-    assert {*flags} == {"--out", "--config", *(f"--{option.name}" for option in recipe_options())}
+    assert {*flags} == {
+        "--out",
+        "--config",
+        "--seeds",
+        "--trust",
+        *(f"--{option.name}" for option in recipe_options()),
+    }
 
 
 def test_every_option_and_its_text_and_default_is_that_of_the_recipe() -> None:

@@ -51,7 +51,7 @@ def reproduce(
         show: train nothing, show what there is.
         format: a table for the terminal, Markdown or JSON.
         into: write the Markdown table to its place in this document instead.
-        brief: show error, difference and cost alone, of the paper's tables.
+        brief: show less: of the paper's tables error, difference and cost, of the study the rows alone.
     """
     from ..experiments.runner import raise_failed
     from ..paper.dry_run import list_runs

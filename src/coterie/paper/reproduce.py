@@ -47,7 +47,7 @@ class Reproduction:
         only: which cells, as `select_cells` understands it.
         data_root: where the data sets are; ImageNet's folder is `imagenet` in there.
         against: the row that the others are compared with, if not the first.
-        brief: show three numbers a row: error, difference, cost.
+        brief: show less: of the paper's tables three numbers a row, of the study the rows alone.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Reproduction:
             return screening_tables(self.protocol, self.cells, runs)
         lines = result_lines(self.experiment, self.cells, self.everything, runs, self.against)
         if isinstance(self.protocol, Study):
-            return study_tables(self.experiment, self.protocol, lines, self.everything, runs)
+            return study_tables(self.experiment, self.protocol, lines, self.everything, runs, self.brief)
         return paper_tables(self.experiment, lines, runs, self.brief)
 
     def present(self, form: Literal["table", "markdown", "json"] = "table", into: str = "") -> None:

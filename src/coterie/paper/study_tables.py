@@ -21,6 +21,11 @@ ROWS_EXPLAINED = (
     "of them the row errs less than the row it is compared with. "
     "Cost: training time relative to alone, computed from each run's fastest stretch."
 )
+BRIEFLY_EXPLAINED = (
+    "Top-1 error of the last epoch, mean ± standard deviation over n seeds, each with training images of its own; "
+    "differences are paired over the seeds, ± half their 95 % confidence interval. Bold: clear of chance, a "
+    f"primary comparison that is won (exact paired sign-flip test, Holm p < {LEVEL:g}). Cost: training time."
+)
 PRIMARY_EXPLAINED = (
     "p: exact paired sign-flip test over the seeds, two-sided. Holm p: adjusted by Holm's method over the "
     f"{{family}} primary comparisons of this regime. A win: all planned seeds are there, Holm p < {LEVEL:g}."
@@ -43,22 +48,24 @@ def study_tables(
     lines: Sequence[ResultLine],
     everything: Sequence[ResultCell],
     runs: ResultRuns,
+    brief: bool = False,
 ) -> ResultTables:
-    """Return the tables of the study or of its split."""
+    """Return the tables of the study or of its split; `brief`: that of the rows alone, with a short note."""
     results = compare_primary(protocol, everything, runs) if experiment == "study" else []
     by_pair = {(result.row, result.reference): result for result in results}
     lines = [replace(line, comparison=by_pair.get((line.row, line.reference))) for line in lines]
     setting, rows = lines[0].setting, {line.row for line in lines}
-    tables = [_rows_table(f"{experiment.capitalize()}: {setting}", lines)]
+    note = BRIEFLY_EXPLAINED if brief else f"{ROWS_EXPLAINED} {_test_noise(lines)}"
+    tables = [_rows_table(f"{experiment.capitalize()}: {setting}", lines, note)]
     primary = [result for result in results if {result.row, result.reference} <= rows]
-    if primary:
+    if primary and not brief:
         tables.append(_primary_table(f"Primary comparisons: {setting}", primary, len(results)))
     notes = [f"{line.row}: {note}" for line in lines for note in line.notes]
     values = {"rows": [plain(line, STUDY_FIELDS) for line in lines], "primary": plain(primary)}
     return ResultTables(experiment, lines, runs, tables, notes, values, primary=primary)
 
 
-def _rows_table(title: str, lines: Sequence[ResultLine]) -> Table:
+def _rows_table(title: str, lines: Sequence[ResultLine], note: str) -> Table:
     isolates: Column[ResultLine] = ("isolates", lambda line: text(line.cell.table_row.isolates or NOTHING))
     holm: Column[ResultLine] = ("Holm p", lambda line: _p(line.comparison.adjusted if line.comparison else None))
     columns: list[Column[ResultLine]] = [
@@ -73,7 +80,7 @@ def _rows_table(title: str, lines: Sequence[ResultLine]) -> Table:
         ("NLL", lambda line: spread(line.nll, 3)),
         ("cost", lambda line: number(line.cost, "{:.1f}")),
     ]
-    return column_table(title, columns, lines, f"{ROWS_EXPLAINED} {_test_noise(lines)}")
+    return column_table(title, columns, lines, note)
 
 
 def _primary_table(title: str, results: Sequence[ComparisonResult], family: int) -> Table:
