@@ -15,8 +15,8 @@ import yaml
 import coterie
 from coterie.errors import InputError
 from tests.helpers.common import build_once, printed, refused, train
+from tests.helpers.fault_runs import content, options, refused_unchanged
 
-OPTIONS = {"method": "Baseline", "model": "resnet8", "epochs": 2, "batch": 25, "data.limit": 5, "seed": 0}
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {  # what another run was trained with, and how that is said
     "seed": ({"seed": 1}, "seed was 1, is 0"),
     "learning rate": ({"optimizer.lr": 0.05}, "optimizer.lr was 0.05, is 0.1"),
@@ -24,11 +24,6 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {  # what another run was traine
     "method": ({"method": "DML", "peers": 2}, "method was coterie.DML, is coterie.Baseline"),
     "nothing": ({}, "its run is "),
 }
-
-
-def options(**changes: Any) -> list[str]:
-    flags = [f"--{name}={value}" for name, value in {**OPTIONS, **changes}.items()]
-    return ["--data=digits", "--checkpoint-every=0s", "--device=cpu", *flags]
 
 
 @pytest.fixture(scope="module")
@@ -46,18 +41,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def own(runs: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(runs / "own", tmp_path / "own"))
-
-
-def content(run: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(run)): file.read_bytes() for file in run.rglob("*") if file.is_file()}
-
-
-def refused_unchanged(run: Path, *more: str) -> str:
-    """Return the sentence with which the run's own command is refused, which must change nothing on disk."""
-    before = content(run.parent)
-    sentence = refused("train", *options(), "--out", run, *more)
-    assert content(run.parent) == before
-    return sentence
 
 
 def edit_state(file: Path, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -113,6 +96,18 @@ def test_a_configuration_that_was_edited_is_compared_with_the_checkpoint(own: Pa
     assert "seed was 0, is 7" in refused("train", *options(seed=7), "--out", own)
     printed("train", *options(), "--out", own)
     assert yaml.safe_load((own / "config.yaml").read_text()) == config
+
+
+def test_options_in_the_words_of_an_earlier_version_are_the_same_options(own: Path) -> None:
+    """config.yaml and checkpoint have them alike; what config.yaml says today is compared with the command."""
+    config = yaml.safe_load((own / "config.yaml").read_text())
+    config["method"]["class_path"] = "coterie.methods.baseline.Baseline"
+    (own / "config.yaml").write_text(yaml.safe_dump(config))
+    for file in own.glob("checkpoint*"):
+        edit_state(file, lambda state: state.update(config=config))
+    before = coterie.load(own).metrics
+    printed("train", *options(), "--out", own)
+    assert coterie.load(own).metrics == before and not list(own.glob("*damaged*"))
 
 
 def test_networks_of_another_run_are_not_scored(runs: Path, own: Path) -> None:

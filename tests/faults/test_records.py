@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import coterie
+from coterie.deploy.export import export_run
 from coterie.errors import InputError
 from coterie.experiments.launch_local import _unreadable
 from coterie.runs.directory import RunDirectory
@@ -19,6 +20,7 @@ from coterie.runs.reader import read_run
 from coterie.training.loop import train_recipe
 from tests.helpers.common import printed
 from tests.helpers.engine import add_plain, outcome, recipe, same
+from tests.helpers.fault_runs import content
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -47,10 +49,6 @@ def foreign(plain: None, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 @pytest.fixture
 def run(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "run"))
-
-
-def content(run: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(run)): file.read_bytes() for file in run.rglob("*") if file.is_file()}
 
 
 def flip(line: bytes) -> bytes:
@@ -180,6 +178,8 @@ def test_a_reader_leaves_out_what_is_damaged_and_says_so(run: Path) -> None:
         InputError, match=r"In .* line 2 of metrics.jsonl is damaged: its `coterie train` continues"
     ):
         RunDirectory(run).metrics()
+    with pytest.raises(InputError, match="line 2 of metrics.jsonl is damaged"):
+        export_run(run, "safetensors", None, run / "x.safetensors")  # its card would have the scores
     text, _ = printed("report", run, "--text")
     assert "line 2 of metrics.jsonl is damaged" in text
 

@@ -12,8 +12,8 @@ import coterie
 from coterie.errors import InputError
 from coterie.runs.directory import RunDirectory
 from coterie.runs.reader import find_runs
-from tests.faults.test_identity import content, options, refused_unchanged
 from tests.helpers.common import build_once, printed, refused, train
+from tests.helpers.fault_runs import content, options, refused_unchanged
 
 
 @pytest.fixture(scope="module")

@@ -118,9 +118,11 @@ class RunDirectory:
     def check_state(self, recipe: Recipe | None = None) -> State | None:
         """Return the newest state of the run that can be continued, if it has any; else raise an InputError."""
         run, records = run_id(self.path), read_records(self.path)
+        written = [read_options(self.config)] if self.config.is_file() else []
+        configs = [recipe.config, *written] if recipe is not None else []
 
         def check(file: Path, state: State) -> None:
-            check_owner(file, state, run, recipe)
+            check_owner(file, state, run, configs)
             check_content(state, recipe)
             check_records(state, records, run, recipe)
 

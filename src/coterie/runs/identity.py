@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +68,17 @@ def changes(old: Any, new: Any, common: bool = False) -> list[str]:
     ]
 
 
-def check_owner(file: Path, state: Any, run: str | None, recipe: Recipe | None = None) -> None:
-    """Raise an InputError if a checkpoint is of another run, by its id or, with a recipe, its configuration."""
+def check_owner(file: Path, state: Any, run: str | None, configs: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Raise an InputError if a checkpoint is of another run, by its id or its configuration.
+
+    `configs` are those of the run, the first in today's words: of a run of an earlier version, config.yaml has
+    the same options in the words of that version, and the checkpoint may lack newer ones.
+    """
     if not isinstance(state, dict):
         return  # which `check_content` says
     owner, config = state.get(RUN), state.get("config")
-    # A checkpoint of an earlier version may lack an option that is newer.
-    different = changes(config, recipe.config, common=True) if recipe and isinstance(config, dict) else []
+    comparisons = [changes(config, other, common=True) for other in configs if isinstance(config, dict)]
+    different = comparisons[0] if comparisons and all(comparisons) else []
     other_id = run is not None and owner is not None and owner != run
     if not (different or other_id):
         return
@@ -142,6 +147,8 @@ def _differences(old: Any, new: Any, common: bool, key: str = "") -> list[tuple[
             for name in names
             for change in _differences(old.get(name), new.get(name), common, f"{key}.{name}" if key else name)
         ]
+    if isinstance(old, list | tuple) and isinstance(new, list | tuple):
+        old, new = list(old), list(new)  # a YAML file has no tuples
     return [] if old == new else [(key.replace(".init_args", "").removesuffix(".class_path"), old, new)]
 
 
