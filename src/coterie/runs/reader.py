@@ -229,8 +229,8 @@ def _gaps(result: Result, epochs: Collection[int]) -> Iterator[str]:
     every = result.config.get("evaluate_every", 1)
     if result.epochs is None or not isinstance(every, int) or every < 1 or not epochs:
         return
-    due = due_epochs(min(result.epochs, MOST_EPOCHS), every)
-    if missing := [epoch for epoch in due if epoch < max(epochs) and epoch not in epochs]:
+    due, last = due_epochs(min(result.epochs, MOST_EPOCHS), every), max(epochs)
+    if missing := [epoch for epoch in due if epoch < last and epoch not in epochs]:
         yield f"{NAME} has no record of epoch {missing[0] + 1}"
 
 

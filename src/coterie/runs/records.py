@@ -24,15 +24,15 @@ def decode_record(line: str | bytes) -> tuple[Record, str | None]:
     """Return the record of a line and the id of its run, if it has one; raise a ValueError if it is damaged."""
     try:
         content: Any = json.loads(line)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    if not isinstance(content, dict):
-        raise ValueError("it is no record")
-    if DIGEST in content or RUN in content:
+        if not isinstance(content, dict):
+            raise ValueError("it is no record")
+        if DIGEST not in content and RUN not in content:
+            return content, None
         if content.pop(DIGEST, None) != _digest(content):
             raise ValueError("it is not what was written")
-        return content, str(content.pop(RUN, ""))
-    return content, None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return content, str(content.pop(RUN, ""))
 
 
 def due_epochs(epochs: int, every: int) -> list[int]:
