@@ -6,7 +6,6 @@ python benchmarks/parts.py [--quick] [-o FILE]
 from __future__ import annotations
 
 import copy
-import json
 import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
@@ -40,6 +39,7 @@ from coterie.peers.net import Peers
 from coterie.report.table import Cell, Table, number, text
 from coterie.runs.checkpoints import Checkpoints
 from coterie.runs.directory import RunDirectory
+from coterie.runs.records import encode_record
 from coterie.training.distributed import World
 from coterie.training.meters import LossMeter
 from coterie.training.precision import Precision
@@ -166,7 +166,8 @@ def _log(method: Method, size: BenchSize, folder: Path) -> Call:
     (images,), labels = random_batch(1, size)
     record = evaluate(method, [(images, labels)], default_device())
     run = RunDirectory(folder)
-    run.metrics_file.write_text(EPOCHS * (json.dumps(record) + "\n"))
+    for _ in range(EPOCHS):
+        run.records += encode_record(record, run.id)
     return lambda: run.log(record)
 
 

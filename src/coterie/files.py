@@ -17,6 +17,7 @@ from .errors import Failure, InputError, reason
 
 LARGEST_YAML, LARGEST_CONTENT, DEEPEST = 1_000_000, 100_000, 50
 """Bytes of a YAML file, its values with every alias written out, and the depth of their nesting."""
+REMEDY = ": put a copy in its place, or remove it, and the `coterie train` of its run writes it anew."
 PATIENCE = 2.0
 """Seconds to wait for other programs to close a file that is to be replaced."""
 
@@ -53,10 +54,10 @@ def read_json(file: Path) -> dict[str, Any]:
     """Return the mapping in a JSON file, or raise an InputError."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{file} cannot be read ({reason(error)}): restore or remove it.") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file} cannot be read ({reason(error)}){REMEDY}") from None
     if not isinstance(content, dict):
-        raise InputError(f"{file} is not a table of names and values: restore or remove it.")
+        raise InputError(f"{file} is not a table of names and values{REMEDY}")
     return content
 
 

@@ -185,7 +185,7 @@ def test_weights_that_are_not_the_networks_are_refused(run: Path, tmp_path: Path
     (other / "config.yaml").write_text(config.replace("model: resnet8", "model: resnet14"))
     assert "does not fit this code's network" in refused("evaluate", other)
     again = ["--method.temperature", 4, "--peers", 2, "--model", "resnet14", "--out", other]
-    assert "does not fit this code's network" in refused(*TRAIN, *again)
+    assert "checkpoint.pt belongs to another run (model was resnet8, is resnet14)" in refused(*TRAIN, *again)
 
 
 def test_a_single_image_at_a_time_is_refused_where_batch_norm_needs_two(tmp_path: Path) -> None:

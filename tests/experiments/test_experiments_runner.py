@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 import torch
@@ -25,6 +26,7 @@ from coterie.files import lock_file
 from coterie.paper.cells import select_cells, table_cells
 from coterie.paper.protocols import PROTOCOLS
 from coterie.paper.reproduce import Reproduction
+from coterie.runs.identity import KINDS
 from tests.helpers.common import not_on_windows
 from tests.helpers.experiment import finish, start, toy, write_run
 
@@ -209,8 +211,13 @@ def partial(tmp_path: Path) -> tuple[Path, Job]:
     path = write_run(tmp_path / "out", job, {"peer1": 50.0}, epochs=1)
     size = (path / "metrics.jsonl").stat().st_size
     for name in ("checkpoint.pt", "checkpoint.previous.pt"):
-        torch.save({"metrics": size}, path / name)
+        torch.save(state_with(size), path / name)
     return path, job
+
+
+def state_with(length: int) -> dict[str, Any]:
+    """Return a checkpoint that needs so many bytes of records, and holds nothing."""
+    return {**{key: kind() for key, kind in KINDS.items()}, "metrics": length}
 
 
 def attempt(path: Path, job: Job, monkeypatch: pytest.MonkeyPatch) -> str | None:
@@ -239,7 +246,8 @@ def test_a_run_that_cannot_be_gone_on_with_is_moved_aside(
 ) -> None:
     path, job = partial
     if damage == "metrics":
-        torch.save({"metrics": 10**6}, path / "checkpoint.pt")
+        for file in path.glob("checkpoint*"):
+            torch.save(state_with(10**6), file)
     else:
         for file in path.glob("checkpoint*"):
             file.write_bytes(b"damaged")

@@ -19,6 +19,7 @@ from coterie import models
 from coterie.config.options import from_options
 from coterie.config.recipe import Recipe
 from coterie.errors import Failure, InputError, Stopped
+from coterie.methods import Method
 from coterie.training.loop import train_recipe
 
 from .device import NAME, OPTION
@@ -64,11 +65,11 @@ def recipe(**changes: Any) -> Recipe:
 
 
 def outcome(out: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the last state of a run, and its records without times."""
+    """Return the last state of a run, and its records without times and what else differs from run to run."""
     state = torch.load(out / "checkpoint.pt", weights_only=True, map_location="cpu")
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     for record in records:
-        del record["time"]
+        del record["time"], record["run"], record["digest"]
     return {key: state[key] for key in ("epoch", "step", "method", "optimizer", "rates", "precision")}, records
 
 
@@ -81,6 +82,24 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(map(same, a, b))
     return bool(a == b)
+
+
+class Crash(BaseException):
+    """Raised in place of a killed process."""
+
+
+def crash_steps(patch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return a function that has Crash raised after n optimiser steps, before anything of the nth is saved."""
+    original, left = Method.after_step, [0]
+
+    def after_step(self: Method) -> None:
+        original(self)
+        left[0] -= 1
+        if left[0] == 0:
+            raise Crash
+
+    patch.setattr(Method, "after_step", after_step)
+    return lambda steps: left.__setitem__(0, steps)
 
 
 def fork(job: Callable[[], Any], **environment: str) -> multiprocessing.Process:

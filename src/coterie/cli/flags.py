@@ -33,7 +33,7 @@ def _flags(name: str, command: Callable[..., None]) -> dict[str, str]:
     if name in ("train", "compare"):
         parts = {"method": methods().values(), "data": data_sets().values(), "mix": (CutMix, MixUp)}
         nested = {part: _named(_parameters(kinds), part) for part, kinds in parts.items()}
-        own = ["out", "trust", "methods", "seeds", "budget", *(f.name for f in fields(Recipe))]
+        own = ["out", "restart", "trust", "methods", "seeds", "budget", *(f.name for f in fields(Recipe))]
         return nested["method"] | nested["mix"] | nested["data"] | _named(own)
     parameters = signature(command).parameters
     own = [p.name for p in parameters.values() if p.default is not Parameter.empty]

@@ -51,6 +51,7 @@ GROUPS = {
         "checkpoint_every",
         "track",
         "config",
+        "restart",
         "trust",
     ),
 }

@@ -14,6 +14,7 @@ FOLLOWS = ("config", "objects")
 """Fields of a recipe that are no options."""
 OUT_TEXT, CONFIG_TEXT = "the run directory (required).", "YAML file of options; flags after it override it."
 TRUST_TEXT = "run code that a teacher's run names."
+RESTART_TEXT = "train from the start; what --out holds is moved to a directory beside it."
 SEEDS_TEXT = "train so many seeds, from --seed on, into directories of their own in --out."
 
 
@@ -137,7 +138,9 @@ def command_options(name: str, file: Path) -> CommandOptions:
         out = Option("out", default=ast.Constant(None), text=OUT_TEXT)
         seeds = Option("seeds", "int", ast.Constant(None), SEEDS_TEXT)
         trust = Option("trust", "bool", ast.Constant(False), TRUST_TEXT)
-        return CommandOptions(read_options(file, name)[0], [out, seeds], [*recipe_options(), config, trust])
+        restart = Option("restart", "bool", ast.Constant(False), RESTART_TEXT)
+        shared = [*recipe_options(), config, restart, trust]
+        return CommandOptions(read_options(file, name)[0], [out, seeds], shared)
     if name == "compare":
         own = read_options(file, "compare_methods")[1]
         replaced = {"method", "seed", *(option.name for option in own)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError, printable
 from ..trust import trusting
 from .calling import print_json
-from .options import OUT_TEXT, SEEDS_TEXT, TRUST_TEXT
+from .options import OUT_TEXT, RESTART_TEXT, SEEDS_TEXT, TRUST_TEXT
 
 if TYPE_CHECKING:
     from ..config.options import Data  # read by jsonargparse too; it imports every data set
@@ -39,16 +39,19 @@ def train(arguments: list[str]) -> None:
     parser = options.parser()
     parser.add_argument("--out", type=str, help=OUT_TEXT)
     parser.add_argument("--seeds", type=int, help=SEEDS_TEXT)
+    parser.add_argument("--restart", type=bool, default=False, help=RESTART_TEXT)
     parser.add_argument("--trust", type=bool, default=False, help=TRUST_TEXT)
     config = parse(parser, arguments)
     if config.out is None:
         raise InputError("--out is missing: name the directory for this run.")
     recipe = options.from_namespace(parser, config)
     if config.seeds is not None:
+        if config.restart:
+            raise InputError("--restart is for one run: leave out --seeds, and name the run by --out and --seed.")
         _train_seeds(recipe, config.seeds, Path(config.out))
         return
     with trusting(config.trust):
-        train_recipe(recipe, Path(config.out), recipe.method_class.__name__)
+        train_recipe(recipe, Path(config.out), recipe.method_class.__name__, config.restart)
     if os.environ.get("RANK", "0") == "0":  # torchrun starts many
         outcome = read_run(Path(config.out)).outcome
         trained = f"trained ({outcome})" if outcome else "trained"

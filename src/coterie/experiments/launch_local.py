@@ -19,9 +19,8 @@ from filelock import Timeout
 
 from ..errors import InputError, note
 from ..files import lock_file
-from ..runs.checkpoints import Checkpoints
-from ..runs.directory import in_training
-from ..runs.reader import ASIDE
+from ..runs.aside import free_directory
+from ..runs.directory import RunDirectory, in_training
 from .job import Job
 from .run_state import failure_file, log_file, run_state
 
@@ -204,21 +203,16 @@ def _unreadable(path: Path, kind: str) -> str:
     if kind != "partial":
         return ""
     try:
-        saved = Checkpoints(path).load()
+        RunDirectory(path).check_state()
     except InputError:
-        return "no checkpoint of it can be read"
-    metrics = path / "metrics.jsonl"
-    written = metrics.stat().st_size if metrics.is_file() else 0
-    return "its metrics.jsonl is shorter than at its checkpoint" if saved and written < saved["metrics"] else ""
+        return "no checkpoint of it can be used"
+    return ""
 
 
 def _aside(out: Path, job: Job, reason: str) -> None:
     """Move a run's directory out of the way, to a new name beside `out`."""
-    aside = out.resolve().with_name(out.resolve().name + ASIDE)
-    aside.mkdir(exist_ok=True)
-    number = 1
-    while (target := aside / f"{job.name}-{number}").exists():
-        number += 1
+    target = free_directory(out, job.name)
+    target.parent.mkdir(exist_ok=True)
     shutil.move(out / job.name, target)  # also where `out` is a file system of its own
     note(f"{job.name} cannot be continued ({reason}): moved to {target}, done anew.")
 

@@ -232,6 +232,7 @@ def train(
     patience: int | None = None,
     checkpoint_every: str = "10min",
     track: TrackerName | None = None,
+    restart: bool = False,
 ) -> Run:
     """Train into a run directory, as `coterie train` does; the same call again continues.
 
@@ -254,20 +255,21 @@ def train(
         schedule_options: options of a schedule that is passed by name.
         mix: a name, `coterie.CutMix(...)` or `coterie.MixUp(...)`.
         mix_options: options of a mix that is passed by name.
+        restart: train from the start; what `out` holds is moved to a directory beside it.
     """
     options = dict(locals())  # first of all: nothing but the arguments
     for part in PARTS:
         options[part] = with_options(part, options[part], options.pop(f"{part}_options"))
-    path = Path(options.pop("out"))
+    path, restart = Path(options.pop("out")), options.pop("restart")
     options["model_options"] = dict(model_options or {})
     recipe = from_options(options)
     labels = ", ".join(f"`{name}` {' '.join(labels_in(recipe.config[name]))}" for name in recipe.objects)
     config = path / "config.yaml"
     first = os.environ.get("RANK", "0") == "0"
-    if first and config.exists() and read_run(path).finished:
+    if first and not restart and config.exists() and read_run(path).finished:
         warn(f"{path} was finished before: nothing is trained.")
     if first and labels and not config.exists():
         warn(f"{labels} cannot be written to {config}: only the same script or notebook can continue this run.")
     with seed_all(recipe.seed):  # the caller's random numbers go on as if nothing had been trained
-        train_recipe(recipe, path, recipe.method_class.__name__)
+        train_recipe(recipe, path, recipe.method_class.__name__, restart)
     return Run(path, trust=True, **recipe.objects)  # its code was named by this call

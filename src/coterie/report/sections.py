@@ -26,7 +26,7 @@ from .score_columns import SEVERAL_LABELS, Column, balanced_column, error_headin
 from .summary import clock_ratio, ratio
 from .table import Cell, Table, difference, keyed_table, number, spread, text
 
-NOT_OF_THE_MACHINE = ("command", "seed", "date", "continued")
+NOT_OF_THE_MACHINE = ("run", "command", "seed", "date", "continued")
 """Keys of environment.json that say something of the run."""
 ONE_SEED = "Differences are those of one seed (1), which says nothing about chance."
 SHOWN = 4

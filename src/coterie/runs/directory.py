@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import json
-from collections.abc import Sequence
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +10,29 @@ import yaml
 from filelock import FileLock, Timeout
 
 from ..config.options import from_file, read_options
-from ..config.recipe import RUNTIME_OPTIONS, Recipe
-from ..data.inspection import contact_sheet
+from ..config.recipe import Recipe
 from ..errors import InputError, reason, warn
-from ..files import lock_file, read_json, write
+from ..files import REMEDY, lock_file, write
 from ..methods import Method
 from ..models.metadata import encode_weights
 from ..trust import SIGNATURE, code_in, sign, trusting
+from .aside import free_directory, free_file
 from .checkpoints import Checkpoints
-from .description import describe_predictor, describe_run
-from .environment import environment
+from .description import describe_predictor
+from .identity import (
+    State,
+    changes,
+    check_content,
+    check_owner,
+    check_records,
+    new_id,
+    read_records,
+    restart_hint,
+    run_id,
+)
+from .information import check_data, check_resolved, damaged_files, describing_files
+from .reader import read_run
+from .records import RUN, decode_record, digest_of, encode_record, first_damage
 from .tracking import Tracker, import_tracker, open_tracker
 
 LOCK = ".lock"
@@ -33,22 +44,45 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.config, self.resolved = path / "config.yaml", path / "resolved.json"
+        self.config = path / "config.yaml"
         self.metrics_file = path / "metrics.jsonl"
-        self.environment, self.student = path / "environment.json", path / "student.safetensors"
+        self.student = path / "student.safetensors"
         self.checkpoints = Checkpoints(path)
         self.recipe: Recipe | None = None
         self.tracker: Tracker | None = None
         self._lock: FileLock | None = None
+        self.id, self.records = "", b""
+        """The id of the run, and the content of metrics.jsonl: checkpoints vouch for what was written alone."""
+        self._moves: dict[Path, Path] = {}
         self._files: dict[Path, str | bytes] = {}
         self._epoch = 0
 
-    def open(self, recipe: Recipe, processes: int = 1) -> dict[str, Any] | None:
+    def open(self, recipe: Recipe, processes: int = 1, restart: bool = False) -> State | None:
         """Lock the directory and check that it is new or holds a run of this recipe; return the state to resume.
 
         No file is changed before `begin`, so that a run that is refused, here or because its state does not fit,
-        stays as it is. No other process can open the directory before `close`.
+        stays as it is. No other process can open the directory before `close`. With `restart` all that it holds is
+        moved beside it, and the training starts anew.
         """
+        self._acquire(recipe)
+        self.recipe, self.checkpoints.every = recipe, recipe.checkpoint_seconds
+        state = None if restart else self._check_run(recipe)
+        self._epoch = state["epoch"] if state else 0
+        self.id = self.id or (state or {}).get(RUN) or new_id()
+        self.records = self.records[: state["metrics"]] if state else b""
+        # The configuration before the files that describe it: without it, they would not be looked at.
+        self._files[self.metrics_file] = self.records
+        self._files[self.config] = yaml.safe_dump(recipe.config, sort_keys=False)
+        self._sign()
+        if restart:
+            self._move_all()
+        else:
+            self._move_damaged()
+        self._files |= describing_files(self.path, recipe, processes, self.id, self._moves)
+        return state
+
+    def _acquire(self, recipe: Recipe) -> None:
+        """Make the directory, if it is new, and lock it."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file: `out` must name a directory.")
         if recipe.track is not None:
@@ -68,33 +102,67 @@ class RunDirectory:
             raise InputError(f"Another process is training in {self.path}: choose another `out`.") from None
         except OSError as error:
             warn(f"{self.path} cannot be locked ({error.strerror}): see to it that no other process trains in it.")
-        self.recipe, self.checkpoints.every = recipe, recipe.checkpoint_seconds
+
+    def _check_run(self, recipe: Recipe) -> State | None:
+        """Refuse what is not a run of this recipe, or not complete; return the state to resume."""
         if self.config.is_file():
             self._check_config(recipe)
-            self.check_data(recipe)
-        else:
-            sheet = io.BytesIO()
-            contact_sheet(recipe.data, views=3, seed=recipe.seed, mix=recipe.mix).save(sheet, "PNG")
-            self._files[self.path / "views.png"] = sheet.getvalue()
-            self._files[self.path / "data.json"] = json.dumps(recipe.data.fingerprint(), indent=2) + "\n"
-        description = self.path / "description.json"
-        if not description.is_file():
-            self._files[description] = json.dumps(describe_run(recipe), indent=2) + "\n"
-        state = self.checkpoints.load()
-        self._epoch = state["epoch"] if state else 0
-        self._files[self.config] = yaml.safe_dump(recipe.config, sort_keys=False)
-        self._sign()
-        self._check_resolved(recipe)
-        self._files[self.environment] = self._environments(recipe.seed, processes)
-        self._files[self.metrics_file] = self._saved_metrics(state["metrics"] if state else 0)
+        check_data(self.path, recipe)
+        check_resolved(self.path, recipe)
+        self.id, self.records = run_id(self.path) or "", read_records(self.path)
+        state = self.check_state(recipe)
+        if state is None:
+            self._check_unfinished()
         return state
+
+    def check_state(self, recipe: Recipe | None = None) -> State | None:
+        """Return the newest state of the run that can be continued, if it has any; else raise an InputError."""
+        run, records = run_id(self.path), read_records(self.path)
+        written = [read_options(self.config)] if self.config.is_file() else []
+        configs = [recipe.config, *written] if recipe is not None else []
+
+        def check(file: Path, state: State) -> None:
+            check_owner(file, state, run, configs)
+            check_content(state, recipe)
+            check_records(state, records, run, recipe)
+
+        return self.checkpoints.load(check)
+
+    def _check_unfinished(self) -> None:
+        """Refuse to train a finished run again because its checkpoints are gone; keep records of no use."""
+        count = len(self.records.splitlines())
+        if self.student.is_file() or (count > 1 and read_run(self.path).finished):
+            raise InputError(
+                f"{self.path} was trained to its end, and its checkpoints are gone: nothing is trained. To do it "
+                f"once more, {restart_hint(self.path)}."
+            )
+        if count > 1:  # after the first one there always is a checkpoint
+            self._moves[self.metrics_file] = kept = free_file(self.metrics_file)
+            warn(f"{self.path} has no checkpoint: it is trained from the start; its records are kept in {kept}.")
+
+    def _move_all(self) -> None:
+        """Have all files moved, the configuration last: without it, a part of them would be no run."""
+        target = free_directory(self.path)
+        names = sorted(self.path.iterdir(), key=lambda file: (file == self.config, file.name))
+        self._moves = {file: target / file.name for file in names if file.name != LOCK}
+
+    def _move_damaged(self) -> None:
+        """Have files moved that cannot be used, where the training can do without."""
+        if (newest := self.checkpoints.unusable) is not None:
+            self._moves[newest] = free_file(newest)  # the next save would put it in the place of the good one
+        for file in damaged_files(self.path):
+            self._moves[file] = kept = free_file(file)
+            warn(f"{file} cannot be read: it is kept as {kept.name} and written anew.")
 
     def begin(self) -> None:
         """Write the files that `open` prepared."""
         assert self.recipe is not None
+        for file, target in self._moves.items():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(file, target)  # also where the directory is a file system of its own
         for file, content in self._files.items():
             write(file, content)
-        self._files = {}
+        self._moves, self._files = {}, {}
         self.tracker = open_tracker(self.recipe.track, self.path, self.recipe.config, self._epoch)
 
     def close(self) -> None:
@@ -104,40 +172,39 @@ class RunDirectory:
         if self._lock is not None:
             self._lock.release()
 
-    def check_data(self, recipe: Recipe, keys: Sequence[str] | None = None) -> None:
-        """Refuse to continue with other data than the run began with; `keys` of its fingerprint, or all."""
-        file = self.path / "data.json"
-        if not file.is_file():
-            return
-        stored, current = read_json(file), json.loads(json.dumps(recipe.data.fingerprint()))
-        for key in current if keys is None else keys:
-            if stored.get(key, current[key]) != current[key]:  # a run of an earlier version has fewer
-                raise InputError(
-                    f"The data is not that of {file} any more (its {key} differ): put it back as it was, or "
-                    "choose another `out`."
-                )
-
     def metrics(self) -> list[dict[str, Any]]:
         """Return one record per evaluation, which is one per epoch unless the recipe says otherwise."""
         if not self.metrics_file.is_file():
             raise InputError(f"{self.path} is not a run directory: it has no {self.metrics_file.name}.")
-        return [json.loads(line) for line in self.metrics_file.read_text(encoding="utf-8").splitlines()]
+        content = self.metrics_file.read_bytes()
+        if damage := first_damage(content, run_id(self.path)):
+            raise InputError(
+                f"In {self.path} {damage}: its `coterie train` continues from before that line, or says why not."
+            )
+        return [decode_record(line)[0] for line in content.splitlines()]
 
     def log(self, record: dict[str, Any]) -> None:
         """Add a record. The file is replaced, not appended to, so that no reader sees half a line."""
-        write(self.metrics_file, self.metrics_file.read_bytes() + json.dumps(record).encode() + b"\n")
+        self.records += encode_record(record, self.id)
+        write(self.metrics_file, self.records)
         if self.tracker is not None:
             self.tracker.log(record)
 
-    def save(self, state: dict[str, Any]) -> None:
-        """Save a state with the length of the metrics file, so that no epoch is logged twice."""
+    def save(self, state: State) -> None:
+        """Save a state with its run, and with length and digest of the records: no epoch is logged twice."""
         assert self.recipe is not None
-        metrics = self.metrics_file.stat().st_size
-        self.checkpoints.save({**state, "metrics": metrics, "config": self.recipe.config})
+        records = {"metrics": len(self.records), "records": digest_of(self.records)}
+        self.checkpoints.save({**state, **records, RUN: self.id, "config": self.recipe.config})
 
     def restore(self, method: Method) -> int:
         """Load the weights last saved, or those selected so far; return the epochs that they were trained."""
-        state = self.checkpoints.load()
+        run = run_id(self.path)
+
+        def check(file: Path, state: State) -> None:
+            check_owner(file, state, run)
+            check_content(state)
+
+        state = self.checkpoints.load(check)
         if state is None:
             raise InputError(f"{self.path} holds no checkpoint yet: train it first.")
         weights, epochs = state["method"], state["epoch"]
@@ -159,7 +226,10 @@ class RunDirectory:
 
     def _check_config(self, recipe: Recipe) -> None:
         """Refuse to continue with other options than the run began with."""
-        written = read_options(self.config)
+        try:
+            written = read_options(self.config)
+        except InputError as error:
+            raise InputError(f"{str(error).rstrip('.')}{REMEDY}") from None
         if code := set(code_in(written)) - set(code_in(recipe.config)):
             raise InputError(
                 f"{self.path} holds a run of another configuration (it names {', '.join(sorted(code))}): choose "
@@ -169,14 +239,9 @@ class RunDirectory:
         with trusting():  # its code is named by these options too
             stored = from_file(self.config, recipe.objects).config
         stored |= {name: written.get(name) for name in recipe.objects}  # as labels: the objects are this call's
-        changes = [
-            f"{key} was {_show(old)}, is {_show(new)}"
-            for key, old, new in _differences(stored, recipe.config)
-            if key not in RUNTIME_OPTIONS
-        ]
-        if changes:
+        if different := changes(stored, recipe.config):
             raise InputError(
-                f"{self.path} holds a run of another configuration ({'; '.join(changes)}): "
+                f"{self.path} holds a run of another configuration ({'; '.join(different)}): "
                 "choose another `out`, or repeat its own options to continue it."
             )
 
@@ -191,33 +256,6 @@ class RunDirectory:
         else:
             self._files[self.path / SIGNATURE] = signature + "\n"
 
-    def _check_resolved(self, recipe: Recipe) -> None:
-        """Refuse to continue with other resolved values, such as class weights of a changed file."""
-        if self.resolved.is_file():
-            stored = read_json(self.resolved)
-            changed = [key for key, value in recipe.resolved.items() if stored.get(key, value) != value]
-            if changed:
-                raise InputError(
-                    f"{changed[0]} is not what it was when the run began ({self.resolved}): restore it."
-                )
-        else:
-            self._files[self.resolved] = json.dumps(recipe.resolved, indent=2) + "\n"
-
-    def _environments(self, seed: int, processes: int) -> str:
-        """Return the environment of the run as JSON, with those of its continuations under `continued`."""
-        content: dict[str, Any] = environment(seed, processes)
-        if self.environment.is_file():
-            first = read_json(self.environment)
-            content = {**first, "continued": [*first.get("continued", []), content]}
-        return json.dumps(content, indent=2) + "\n"
-
-    def _saved_metrics(self, length: int) -> bytes:
-        """Return the records up to the checkpoint; later ones will be logged again."""
-        records = self.metrics_file.read_bytes() if self.metrics_file.is_file() else b""
-        if len(records) < length:
-            raise InputError(f"{self.metrics_file} is shorter than when the checkpoint was written: restore it.")
-        return records[:length]
-
 
 def in_training(directory: Path) -> bool:
     """Tell whether a process is training in a run directory."""
@@ -230,18 +268,3 @@ def in_training(directory: Path) -> bool:
         return True
     except OSError:  # a file system without locks, of which training has warned
         return False
-
-
-def _differences(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:
-    """List the options that differ, each with its old and new value."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        return [
-            change
-            for name in {**old, **new}
-            for change in _differences(old.get(name), new.get(name), f"{key}.{name}" if key else name)
-        ]
-    return [] if old == new else [(key.replace(".init_args", "").removesuffix(".class_path"), old, new)]
-
-
-def _show(value: Any) -> str:
-    return "unset" if value is None else str(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -13,14 +13,16 @@ from typing import Any
 from ..config.specs import labels_in
 from ..errors import InputError
 from ..files import read_yaml
+from .aside import ASIDE
+from .records import NAME, RUN, decode_record, due_epochs
 from .selection import SELECTED, Record, SelectName, deployed_record, early_stop_sentence, patience_is_over
 
 FILES = ("config.yaml", "metrics.jsonl")
 """The files that make a directory a run."""
 NAMED_BY = {"folder": "root", "huggingface": "root", "table": "file"}
 """The option whose file name is the name of such data."""
-ASIDE = "-damaged"
-"""The suffix of a directory into which `coterie reproduce` has moved damaged runs."""
+MOST_EPOCHS = 1_000_000
+"""As far as records are looked for; a number in a stranger's file may be any."""
 
 
 @dataclass
@@ -185,28 +187,51 @@ def read_run(path: Path) -> Result:
         result.resolved = _mapping(result, "resolved.json", _read_json)
     if (path / "description.json").is_file():
         result.description = _mapping(result, "description.json", _read_json)
-    file = path / "metrics.jsonl"
+    file = path / NAME
     if not file.is_file():
-        result.problems.append("no epoch has finished: there is no metrics.jsonl")
+        result.problems.append(f"no epoch has finished: there is no {NAME}")
         return result
-    records = {}
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-            _check(record)
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-            cut_off = number == len(lines)
-            result.problems.append(
-                "the last line of metrics.jsonl is cut off"
-                if cut_off
-                else f"line {number} of metrics.jsonl is damaged"
-            )
-            continue
-        records[record["epoch"]] = record
-    result.records = [records[epoch] for epoch in sorted(records)]
+    result.records = _read_records(result, file)
     result.problems += _diagnose(result)
     return result
+
+
+def _read_records(result: Result, file: Path) -> list[Record]:
+    """Return the records of a run, in order; lines that are damaged or of another run are named and left out."""
+    run, records, foreign = result.environment.get(RUN), dict[int, Record](), list[int]()
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    intact = True
+    for number, line in enumerate(lines, 1):
+        try:
+            record, owner = decode_record(line)
+            _check(record)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            cut_off = number == len(lines) and isinstance(error, json.JSONDecodeError)
+            result.problems.append(
+                f"the last line of {NAME} is cut off" if cut_off else f"line {number} of {NAME} is damaged"
+            )
+            intact = False
+            continue
+        if run is not None and owner is not None and owner != run:
+            foreign.append(number)
+        else:
+            records[record["epoch"]] = record
+    if foreign:
+        more = f" and {len(foreign) - 1} more are" if len(foreign) > 1 else " is"
+        result.problems.append(f"line {foreign[0]} of {NAME}{more} of another run")
+    elif intact:
+        result.problems += _gaps(result, records)
+    return [records[epoch] for epoch in sorted(records)]
+
+
+def _gaps(result: Result, epochs: Collection[int]) -> Iterator[str]:
+    """Yield the first epoch whose record is not there, though that of a later one is."""
+    every = result.config.get("evaluate_every", 1)
+    if result.epochs is None or not isinstance(every, int) or every < 1 or not epochs:
+        return
+    due, last = due_epochs(min(result.epochs, MOST_EPOCHS), every), max(epochs)
+    if missing := [epoch for epoch in due if epoch < last and epoch not in epochs]:
+        yield f"{NAME} has no record of epoch {missing[0] + 1}"
 
 
 def _mapping(result: Result, name: str, load: Callable[[Path], Any]) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from ..config.options import from_file
 from ..config.peers import factories
 from ..config.recipe import Recipe
 from ..errors import InputError, reason
-from ..files import read_json
+from ..files import REMEDY, read_json
 from ..methods import Method
 from ..peers.build import make_network
 from .directory import RunDirectory
+from .information import check_data
 
 
 def restored(directory: Path, objects: Mapping[str, Any] = {}) -> tuple[Recipe, Method, int]:
@@ -30,7 +31,7 @@ def restored(directory: Path, objects: Mapping[str, Any] = {}) -> tuple[Recipe, 
     except InputError as error:
         raise InputError(f"{error} (If its data has moved, change data.root in {run.config}.)") from None
     method = recipe.build(fresh=False)
-    run.check_data(recipe, ("classes", "shape"))  # else logits would get the names of other classes
+    check_data(directory, recipe, ("classes", "shape"))  # else logits would get the names of other classes
     return recipe, method, run.restore(method)
 
 
@@ -41,7 +42,10 @@ def load_student(directory: Path, objects: Mapping[str, Any] = {}) -> nn.Module:
     if not run.student.is_file():
         raise InputError(f"{directory} has no {run.student.name} yet: continue its training to the end.")
     data = read_json(directory / "data.json")
-    makers = factories(recipe, len(data["classes"]), tuple(data["shape"]), fresh=False)
+    classes, shape = data.get("classes"), data.get("shape")
+    if not isinstance(classes, list) or not isinstance(shape, list):
+        raise InputError(f"{directory / 'data.json'} does not name classes and shape{REMEDY}")
+    makers = factories(recipe, len(classes), tuple(shape), fresh=False)
     student = make_network(makers[0])  # of peers of different architectures, the first is deployed
     try:
         student.load_state_dict(safetensors.torch.load_file(run.student))

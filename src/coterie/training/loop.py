@@ -32,8 +32,8 @@ from .state import TrainingState
 from .step import Step
 
 
-def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
-    """Train a recipe into a run directory, or continue the run that the directory holds."""
+def train_recipe(recipe: Recipe, out: Path, title: str = "training", restart: bool = False) -> Method:
+    """Train a recipe into a run directory, or continue the run that the directory holds, unless `restart`."""
     keep_freed_memory()
     with (
         join(recipe.torch_device()) as world,
@@ -60,7 +60,7 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
         state = TrainingState(method, optimizer, rates, precision, meter, best=best)
         if recipe.compile:
             method.compile(**({} if recipe.compile is True else {"mode": recipe.compile}))
-        saved = world.on_rank_zero(partial(run.open, recipe, world.size))
+        saved = world.on_rank_zero(partial(run.open, recipe, world.size, restart))
         if saved is not None:
             state.restore(saved, world)
         world.on_rank_zero(run.begin)  # every check has passed

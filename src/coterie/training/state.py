@@ -68,22 +68,24 @@ class TrainingState:
             before = ", ".join(f"{name} {version}" for name, version in saved["versions"].items())
             warn(f"this run was begun with {before}: its numbers may differ in their last digits.")
         self.epoch, self.step = saved["epoch"], saved["step"]
-        # Which kernels step depends on the device of this process, not on the one that the run began on.
-        for group, stored in zip(self.optimizer.param_groups, saved["optimizer"]["param_groups"], strict=False):
-            if "fused" in group:
-                stored["fused"] = group["fused"]
         try:
+            # Which kernels step depends on the device of this process, not on the one that the run began on.
+            groups = saved["optimizer"]["param_groups"]
+            for group, stored in zip(self.optimizer.param_groups, groups, strict=False):
+                if "fused" in group:
+                    stored["fused"] = group["fused"]
             self.method.load_state_dict(saved["method"])
             self.optimizer.load_state_dict(saved["optimizer"])
-        except (RuntimeError, ValueError) as error:
+            if self.best is not None:
+                self.best.load_state_dict(saved["selected"])
+            self.rates.load_state_dict(saved["rates"])
+            self.precision.load_state_dict(saved["precision"])
+            self.meter.load_state_dict(saved["meter"], world.rank, world.size)
+        except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise InputError(
-                f"The checkpoint does not fit this code's network or optimiser: {reason(error)}"
+                f"The checkpoint does not fit this code's network or optimiser ({reason(error)}): use the code "
+                "that it was trained with, or add `restart` to train from the start."
             ) from error
-        if self.best is not None:
-            self.best.load_state_dict(saved["selected"])
-        self.rates.load_state_dict(saved["rates"])
-        self.precision.load_state_dict(saved["precision"])
-        self.meter.load_state_dict(saved["meter"], world.rank, world.size)
 
 
 def versions() -> dict[str, str]:
