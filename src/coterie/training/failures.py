@@ -9,14 +9,20 @@ from contextlib import contextmanager
 import torch
 
 from ..config.recipe import Recipe
+from ..data.workers import WorkerFailure
 from ..errors import Failure, InputError
 
 
 @contextmanager
 def explain_failures(recipe: Recipe) -> Iterator[None]:
-    """Name the options that help where memory runs out, batch-norm gets a single image, or compilation fails."""
+    """Name the options that help where memory runs out, batch-norm gets a single image, or compilation fails.
+
+    After a failure of data workers, say that the last checkpoint is kept.
+    """
     try:
         yield
+    except WorkerFailure as failure:
+        raise Failure(f"{failure} The last checkpoint is kept; the same command continues from it.") from failure
     except ValueError as error:
         if "Expected more than 1 value per channel" not in str(error):
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,8 @@ from torch import Tensor
 from ..config.recipe import Recipe
 from ..config.schedule import Rates
 from ..data.sampler import EpochSampler
-from ..errors import Stopped, note
+from ..data.workers import WorkerFailure
+from ..errors import Failure, Stopped, note
 from ..methods import Method
 from ..metrics.evaluate import evaluate
 from ..peers.layout import channels_last
@@ -30,6 +32,10 @@ from .precision import Precision
 from .progress import ProgressReporter
 from .state import TrainingState
 from .step import Step
+from .watchdog import Watchdog
+
+Views = tuple[list[Tensor], Tensor]
+"""The views of a part of a batch, and its targets."""
 
 
 def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
@@ -39,6 +45,7 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
         join(recipe.torch_device()) as world,
         closing(RunDirectory(out)) as run,
         Signals() as signals,
+        Watchdog(out, signals, world.device) as watchdog,
         explain_failures(recipe),
     ):
         method, data, device = recipe.build(), recipe.data, world.device
@@ -80,11 +87,24 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
             """Save if a checkpoint is due; if any process has received a stop signal, save and stop."""
             due, stop = world.any_rank(due and world.rank == 0, signals.seen is not None)
             if due or stop:
+                watchdog.save()
                 captured = state.capture(world)
                 world.on_rank_zero(partial(run.save, captured))
             if stop:
                 raise Stopped(f"stopped by a signal after step {state.step}; the same command continues.")
 
+        def first_part(stream: Iterator[Views]) -> Views:
+            """Return the first part of a batch; if its workers fail, save what was trained before."""
+            try:
+                return next(stream)
+            except WorkerFailure as failure:
+                if world.size > 1:  # the others are in their step already
+                    raise
+                run.save(state.capture(world))
+                saved = f"{failure} The run was saved after step {state.step}; the same command continues it."
+                raise Failure(saved) from failure
+
+        watchdog.begin()
         with ProgressReporter(title, recipe.epochs, per_epoch, state.step, quiet=world.rank > 0) as reporter:
             for epoch in range(state.epoch, recipe.epochs):
                 if state.stopped:
@@ -95,18 +115,20 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
                 method.train()
                 for batch in steps:
                     world.seed(recipe.seed, state.step)
+                    first = [first_part(stream)]
                     lr = rates.set(state.step)
                     if recipe.compile == "reduce-overhead":
                         torch.compiler.cudagraph_mark_step_begin()  # the last outputs may be overwritten
                     labels = torch.from_numpy(data.labels["train"][batch.images])
                     with method.cross_entropy.part_of_batch(labels):
                         for piece in batch.pieces:
-                            views, targets = mixed(*next(stream), state.step)
+                            views, targets = mixed(*(first.pop() if first else next(stream)), state.step)
                             with world.maybe_no_sync(forward, sync=piece is batch.pieces[-1]):
                                 terms = step.backward(views, targets, epoch, piece.weight)
                             meter.add(terms, piece, state.step, lr)
                     step.update()
                     state.step += 1
+                    watchdog.progress()
                     reporter.step(meter)
                     save(due=run.checkpoints.due())
                 world.share_buffers(method)
@@ -114,7 +136,7 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
                 if state.epoch % recipe.evaluate_every == 0 or state.epoch == recipe.epochs:
                     trained, epochs = meter.seconds, epoch % recipe.evaluate_every + 1
                     eval_batches = data.test_batches(1000, world.share(data.eval_size), data.eval_split, device)
-                    scores = evaluate(method, eval_batches, device, world.gather)
+                    scores = evaluate(method, watchdog.each(eval_batches), device, world.gather)
                     record = {
                         "epoch": epoch,
                         "step": state.step,
@@ -136,6 +158,7 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
                     reporter.epoch(record)
                 ended = state.epoch == recipe.epochs or state.stopped
                 save(due=run.checkpoints.due(epoch_ended=True) or ended)
+        watchdog.finish()
         if state.epoch < recipe.epochs:
             note(early_stop_sentence(state.epoch, recipe.epochs, recipe.patience))
         # The first process alone has the best weights, and writes.
