@@ -16,13 +16,14 @@ from types import FrameType
 from typing import Any
 
 from torch._utils import ExceptionWrapper
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data._utils.signal_handling import _remove_worker_pids
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
 from ..errors import Failure, InputError, reason
 from ..signals import STOP_SIGNALS
 from ..stalls import StallTimer
+from .worker_sockets import make_socket_directory
 
 LONGEST_WAIT = 600.0
 """Seconds that a batch may take: with a few hundred images, about two for each."""
@@ -58,6 +59,7 @@ class _Batches(_MultiProcessingDataLoaderIter):
     """The batches of the workers, in order."""
 
     def __init__(self, loader: WorkerLoader) -> None:
+        make_socket_directory()
         super().__init__(loader)
         self._loader = loader
         # torch tells of a dead worker by an exception out of a signal handler, in the middle of a step, and the
@@ -175,8 +177,8 @@ def _explain(wrapped: ExceptionWrapper) -> Exception:
     if "shm" in text or "shared memory" in text:
         return WorkerFailure(f"A data worker could not send its batch: {_shared_memory()}")
     number = "".join(c for c in wrapped.where if c.isdigit())
-    full = f" ({tempfile.gettempdir()} may be full)" if "No space left" in text else ""
-    failure = WorkerFailure(f"Data worker {number} failed, {text}{full}: `workers` 0 shows where.")
+    full = f"; {tempfile.gettempdir()} may be full" if "No space left" in text else ""
+    failure = WorkerFailure(f"Data worker {number} failed ({text}{full}): `workers` 0 shows where.")
     failure.__cause__ = RuntimeError(wrapped.exc_msg)
     return failure
 
@@ -217,5 +219,12 @@ def _send_reason(results: Any, error: Exception, message: Any) -> None:
             os._exit(1)
         content.exc_type = RuntimeError
     else:
-        content = ExceptionWrapper((type(error), error, error.__traceback__), "in a data worker")
+        content = ExceptionWrapper((type(error), error, error.__traceback__), f"in data worker {_worker_number()}")
     results.put((number, content))
+
+
+def _worker_number() -> int:
+    """Return the number of the worker that this process is."""
+    worker = get_worker_info()
+    assert worker is not None
+    return int(worker.id)

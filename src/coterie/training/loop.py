@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -33,9 +33,6 @@ from .progress import ProgressReporter
 from .state import TrainingState
 from .step import Step
 from .watchdog import Watchdog
-
-Views = tuple[list[Tensor], Tensor]
-"""The views of a part of a batch, and its targets."""
 
 
 def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
@@ -93,13 +90,15 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
             if stop:
                 raise Stopped(f"stopped by a signal after step {state.step}; the same command continues.")
 
-        def first_part(stream: Iterator[Views]) -> Views:
-            """Return the first part of a batch; if its workers fail, save what was trained before."""
+        @contextmanager
+        def saved_if_workers_fail(epoch: int) -> Iterator[None]:
+            """Save the state, which is that after a step of this epoch, if data workers fail here."""
             try:
-                return next(stream)
+                yield
             except WorkerFailure as failure:
-                if world.size > 1:  # the others are in their step already
+                if world.size > 1:  # the others cannot save: they wait for this process
                     raise
+                state.epoch = epoch
                 run.save(state.capture(world))
                 saved = f"{failure} The run was saved after step {state.step}; the same command continues it."
                 raise Failure(saved) from failure
@@ -115,7 +114,8 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
                 method.train()
                 for batch in steps:
                     world.seed(recipe.seed, state.step)
-                    first = [first_part(stream)]
+                    with saved_if_workers_fail(epoch):
+                        first = [next(stream)]
                     lr = rates.set(state.step)
                     if recipe.compile == "reduce-overhead":
                         torch.compiler.cudagraph_mark_step_begin()  # the last outputs may be overwritten
@@ -136,7 +136,8 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
                 if state.epoch % recipe.evaluate_every == 0 or state.epoch == recipe.epochs:
                     trained, epochs = meter.seconds, epoch % recipe.evaluate_every + 1
                     eval_batches = data.test_batches(1000, world.share(data.eval_size), data.eval_split, device)
-                    scores = evaluate(method, watchdog.each(eval_batches), device, world.gather)
+                    with saved_if_workers_fail(epoch):
+                        scores = evaluate(method, watchdog.each(eval_batches), device, world.gather)
                     record = {
                         "epoch": epoch,
                         "step": state.step,
