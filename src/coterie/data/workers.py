@@ -114,10 +114,10 @@ class _Batches(_MultiProcessingDataLoaderIter):
         if not dead:
             return
         if not self._dead and self._waited >= LONGEST_WAIT:
-            slow = self._workers[self._task_info[self._rcvd_idx][0]] if self._task_info else dead[0]
+            pids = ", ".join(str(worker.pid) for worker in self._workers)
             raise WorkerFailure(
-                f"Data worker {self._number(slow)} has sent no batch for {LONGEST_WAIT:g} seconds: the disk it "
-                "reads from may hang, or the data set's own code; `workers` 0 reads images without workers."
+                f"The data workers (processes {pids}) have sent no batch for {LONGEST_WAIT:g} seconds: the disk "
+                "that they read may hang, or the data set's own code; `workers` 0 reads images without workers."
             )
         raise WorkerFailure(f"Data worker {self._number(dead[0])} {_death(dead[0].exitcode or 0)}")
 

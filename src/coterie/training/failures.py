@@ -17,7 +17,7 @@ from ..errors import Failure, InputError
 def explain_failures(recipe: Recipe) -> Iterator[None]:
     """Name the options that help where memory runs out, batch-norm gets a single image, or compilation fails.
 
-    After a failure of data workers, say that the last checkpoint is kept.
+    After a failure of data workers or of another process, say that the last checkpoint is kept.
     """
     try:
         yield
@@ -33,6 +33,11 @@ def explain_failures(recipe: Recipe) -> Iterator[None]:
         if recipe.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
             why = str(error).strip().splitlines()[0]
             raise InputError(f"The peers cannot be compiled ({why}): leave out `compile`.") from error
+        if re.search("Connection (closed|reset) by peer|remote process exited", str(error)):
+            raise Failure(
+                "Another process of this training has ended, and says why itself. The last checkpoint is kept; "
+                "the same command continues from it."
+            ) from error
         out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
         if not out_of_memory and not re.search("can't allocate memory|out of memory", str(error)):
             raise

@@ -84,9 +84,9 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training") -> Method:
             """Save if a checkpoint is due; if any process has received a stop signal, save and stop."""
             due, stop = world.any_rank(due and world.rank == 0, signals.seen is not None)
             if due or stop:
-                watchdog.save()
-                captured = state.capture(world)
-                world.on_rank_zero(partial(run.save, captured))
+                with watchdog.saving():
+                    captured = state.capture(world)
+                    world.on_rank_zero(partial(run.save, captured))
             if stop:
                 raise Stopped(f"stopped by a signal after step {state.step}; the same command continues.")
 

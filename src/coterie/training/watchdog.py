@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from typing import TypeVar
@@ -44,7 +45,7 @@ class Watchdog:
         self.signals, self.device, self.thread = signals, device, threading.get_ident()
         self.stacks = out / f"stalled-{os.environ.get('RANK', '0')}.txt"
         self.longest, self.last, self.computed = 0.0, time.monotonic(), 0.0
-        self.terminated = self.saving = False
+        self.terminated = self.is_saving = False
         self.limit = inf  # nothing but SIGTERM counts before the first step
 
     def __enter__(self) -> Watchdog:
@@ -65,7 +66,7 @@ class Watchdog:
         """Note that a step or a batch is done."""
         now = time.monotonic()
         self.longest, self.last = max(self.longest, now - self.last), now
-        self.limit, self.saving = LONGEST_STEP, False
+        self.limit = LONGEST_STEP
         self._reset()
 
     def each(self, batches: Iterable[T]) -> Iterator[T]:
@@ -74,19 +75,25 @@ class Watchdog:
             yield batch
             self.progress()
 
-    def save(self) -> None:
-        """Let a checkpoint be written, whatever signal has come."""
-        self.saving = True
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Let a checkpoint be written in this context, whatever signal has come."""
+        self.is_saving = True
         self._reset()
+        try:
+            yield
+        finally:
+            self.is_saving = False
+            self._reset()
 
     def finish(self) -> None:
         """Expect no more steps."""
-        self.limit, self.saving = inf, False
+        self.limit = inf
         self._reset()
 
     def _reset(self) -> None:
         self.computed = time.process_time()
-        waits = self.terminated and not self.saving
+        waits = self.terminated and not self.is_saving
         self.timer.reset(max(GRACE, 2 * self.longest) if waits else self.limit)
 
     def _on_sigterm(self) -> None:
@@ -98,7 +105,7 @@ class Watchdog:
         if _debugged(self.thread):
             return
         kept = "The last checkpoint is kept; the same command continues from it."
-        if self.terminated and not self.saving:
+        if self.terminated and not self.is_saving:
             late = f"the step did not end within {max(GRACE, 2 * self.longest):.0f} seconds"
             end_now(75, f"stopped by SIGTERM without saving, because {late}. {kept}", self.stacks)
         computing = time.process_time() - self.computed > 0.05 * self.limit
