@@ -227,5 +227,5 @@ def test_every_command_ends_with_workers(tmp_path: Path) -> None:
     run("export", "run", "-o", "student.onnx", "--calibrate", cwd=tmp_path)
     run("report", "run", "-o", "report.html", cwd=tmp_path)
     run("data", "inspect", "photos", "--size", 16, "--workers", 2, cwd=tmp_path)
-    methods = ["--methods", "Baseline", "PCL", "--seeds", 1, "--epochs", 1, "--peers", 2, "--processes", 1]
+    methods = ["--methods", "Baseline,PCL", "--seeds", 1, "--epochs", 1, "--peers", 2, "--processes", 1]
     run("compare", *options, *methods, "--out", "compared", cwd=tmp_path)

@@ -65,8 +65,9 @@ class Watchdog:
     def progress(self) -> None:
         """Note that a step or a batch is done."""
         now = time.monotonic()
-        self.longest, self.last = max(self.longest, now - self.last), now
-        self.limit = LONGEST_STEP
+        if self.limit == LONGEST_STEP:  # not the first, which may have compiled
+            self.longest = max(self.longest, now - self.last)
+        self.limit, self.last = LONGEST_STEP, now
         self._reset()
 
     def each(self, batches: Iterable[T]) -> Iterator[T]:
