@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -33,7 +33,7 @@ class Checkpoints:
         started = time.monotonic()
         with atomic_path(self.newest, keep=self.previous) as part:
             with part.open("wb") as file:
-                torch.save(state, file)
+                _write(state, file)
             _read(part, mmap=True)
         self.last = time.monotonic()
         self.cost = self.last - started
@@ -52,6 +52,16 @@ class Checkpoints:
                 f"{names} in {self.newest.parent} cannot be read: remove them to train from the start."
             )
         return None
+
+
+def _write(state: dict[str, Any], file: BinaryIO) -> None:
+    """Write a state; torch hides the OSError of a full disk behind a RuntimeError of its own."""
+    try:
+        torch.save(state, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def _read(file: Path, mmap: bool = False) -> dict[str, Any]:
