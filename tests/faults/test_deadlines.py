@@ -24,7 +24,7 @@ from coterie.stalls import StallTimer
 from coterie.training import watchdog
 from coterie.training.loop import train_recipe
 from coterie.training.watchdog import Watchdog, _debugged
-from tests.helpers.common import linux_only, not_on_windows
+from tests.helpers.common import linux_only, not_on_windows, short_temporary_directory
 from tests.helpers.engine import add_plain, ended, fork, outcome, recipe, same
 from tests.helpers.photographs import photographs
 
@@ -196,17 +196,18 @@ def test_a_signal_to_a_child_is_not_one_to_its_parent() -> None:
 
 
 def run(*words: object, cwd: Path) -> None:
-    """Run a command, which must end within a minute, leaving no process behind."""
-    result = subprocess.run(
-        [sys.executable, "-m", "coterie", *map(str, words)],
-        cwd=cwd,
-        timeout=60,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TMPDIR": str(cwd / "tmp"), "COTERIE_TEST_MARK": str(cwd)},
-    )
-    assert result.returncode == 0 and "Traceback" not in result.stderr, result.stderr
-    assert not list((cwd / "tmp").iterdir())
+    """Run a command, which must end within a minute, leaving no process and no directory of sockets behind."""
+    with short_temporary_directory() as temporary:
+        result = subprocess.run(
+            [sys.executable, "-m", "coterie", *map(str, words)],
+            cwd=cwd,
+            timeout=60,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "TMPDIR": str(temporary), "COTERIE_TEST_MARK": str(cwd)},
+        )
+        assert result.returncode == 0 and "Traceback" not in result.stderr, result.stderr
+        assert not [*temporary.glob("pymp-*"), *temporary.glob("coterie-*")]
     mark = f"COTERIE_TEST_MARK={cwd}".encode()
     for environment in Path("/proc").glob("[0-9]*/environ"):
         try:
@@ -219,7 +220,6 @@ def run(*words: object, cwd: Path) -> None:
 @pytest.mark.slow
 def test_every_command_ends_with_workers(tmp_path: Path) -> None:
     photographs(tmp_path / "photos", 12, 4)
-    (tmp_path / "tmp").mkdir()
     options = ["--data", "photos", "--data.size", 16, "--data.workers", 2, "--model", "resnet8", "--batch", 8]
     run("train", *options, "--method", "Baseline", "--epochs", 2, "--out", "run", cwd=tmp_path)
     run("evaluate", "run", cwd=tmp_path)

@@ -25,12 +25,12 @@ from coterie.data.folder import folder
 from coterie.data.worker_sockets import LOCK, PREFIX, remove_abandoned
 from coterie.data.wrapped import dataset
 from coterie.errors import Failure, InputError
-from coterie.files import lock_file
 from coterie.methods import Method
+from coterie.runs.directory import in_training
 from coterie.training.loop import train_recipe
-from tests.helpers.common import build_once, linux_only
+from tests.helpers.common import build_once, linux_only, short_temporary_directory
 from tests.helpers.device import OPTION
-from tests.helpers.engine import outcome, same
+from tests.helpers.engine import fork, outcome, same
 from tests.helpers.photographs import photographs
 
 pytestmark = linux_only
@@ -218,27 +218,56 @@ def test_a_run_whose_worker_is_killed_goes_on_to_the_same_bits(
 
 def test_killed_from_outside_while_a_command_trains(tmp_path: Path, photos: Path) -> None:
     """Exit code 1 within 30 seconds, one sentence, no traceback; nothing stays in the temporary directory."""
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
     words = ["--data", photos, "--data.size", 16, "--data.workers", 2, "--model", "resnet8", "--batch", 10]
     words += ["--method", "Baseline", "--epochs", 100000, "--out", tmp_path / "out"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "coterie", "train", *map(str, words)],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(temporary)},
-    )
     metrics = tmp_path / "out/metrics.jsonl"
-    while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
-        time.sleep(0.02)
-    first = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0]
-    os.kill(int(first), signal.SIGKILL)
-    _, stderr = process.communicate(timeout=30)
+    with short_temporary_directory() as temporary:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "coterie", "train", *map(str, words)],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(temporary)},
+        )
+        while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
+            time.sleep(0.02)
+        assert [path.name.startswith(PREFIX) for path in temporary.iterdir()] == [True]
+        first = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0]
+        os.kill(int(first), signal.SIGKILL)
+        _, stderr = process.communicate(timeout=30)
+        assert not list(temporary.iterdir())
     assert process.returncode == 1 and "Traceback" not in stderr
     sentences = [line for line in stderr.splitlines() if line.startswith("coterie: Data worker")]
     assert len(sentences) == 1 and "fewer --data.workers need less" in sentences[0], stderr
-    with lock_file(tmp_path / "out/.lock"):
-        assert not list(temporary.iterdir())
+    assert not in_training(tmp_path / "out")
+
+
+def is_running(pid: str) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_workers_end_after_their_killed_parent(tmp_path: Path, photos: Path) -> None:
+    def read() -> None:
+        data = folder(str(photos), size=16, workers=2)
+        next(streaming(data))
+        (tmp_path / "part").write_text(" ".join(str(worker.pid) for worker in processes(data)))
+        (tmp_path / "part").rename(tmp_path / "pids")
+        time.sleep(60)
+
+    parent = fork(read)
+    until = time.monotonic() + 60
+    while not (tmp_path / "pids").exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    parent.kill()
+    parent.join()
+    until = time.monotonic() + 20
+    for pid in (tmp_path / "pids").read_text().split():
+        while is_running(pid):
+            assert time.monotonic() < until
+            time.sleep(0.1)
 
 
 def test_directories_of_killed_processes_are_removed_by_the_next(tmp_path: Path) -> None:
