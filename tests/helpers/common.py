@@ -9,7 +9,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -142,3 +143,10 @@ def build_once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path
             build(folder)
             done.touch()
     return folder
+
+
+@contextlib.contextmanager
+def short_temporary_directory() -> Iterator[Path]:
+    """Yield a temporary directory whose path is short enough for sockets, unlike pytest's."""
+    with tempfile.TemporaryDirectory(prefix="ct", dir="/tmp") as name:
+        yield Path(name)

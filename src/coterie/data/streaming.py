@@ -5,25 +5,23 @@ from __future__ import annotations
 import copy
 import os
 import pickle
-import signal
 import weakref
 from abc import abstractmethod
 from collections.abc import Iterator
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from ..errors import InputError, reason, warn
-from ..signals import STOP_SIGNALS
 from .base import Data
 from .batch import BatchRequest, LoadedBatch, SplitName
 from .images import Unreadable
 from .rng import draws
+from .workers import WorkerLoader, prepare_worker
 
 MOST_WORKERS = 256
 """More processes than any machine reads images with: such a number is a mistake."""
@@ -49,7 +47,7 @@ class Streamed(Data):
         processes = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)  # of torchrun, on this machine
         self.workers = min(8, max(1, cores() // processes)) if workers is None else workers
         self._requests: list[BatchRequest] = []
-        self._loader: DataLoader[Any] | None = None
+        self._loader: WorkerLoader | None = None
         self._warned: set[str] = set()
 
     @property
@@ -96,20 +94,20 @@ class Streamed(Data):
         for request, batch in zip(requests, batches, strict=True):
             yield self._checked(batch, request)
 
-    def _start_workers(self) -> DataLoader[Any]:
+    def _start_workers(self) -> WorkerLoader:
         self.augment.operations()  # made here, once, rather than in every worker
-        loader: DataLoader[Any] = DataLoader(
+        loader = WorkerLoader(
             RequestDataset(copy.copy(self)),  # without the loader: a circle of references would stop slowly
             batch_size=None,  # a request is a batch already
             sampler=self._requests,
             num_workers=self.workers,
             persistent_workers=True,
-            worker_init_fn=_ignore_first_signal,
+            worker_init_fn=prepare_worker,
             pin_memory=torch.cuda.is_available(),
             generator=torch.Generator(),  # or it would draw from the training's
         )
         # Before Python's own exit, which would wait for workers that leave a first signal to their parent.
-        weakref.finalize(self, _end_workers, loader)
+        weakref.finalize(self, loader.end)
         return loader
 
     def read_batch(self, request: BatchRequest) -> LoadedBatch:
@@ -173,25 +171,6 @@ class RequestDataset(Dataset[LoadedBatch]):
 
     def __getitem__(self, request: Any) -> LoadedBatch:
         return self.data.read_batch(request)
-
-
-def _end_workers(loader: DataLoader[Any]) -> None:
-    """End the workers of a loader and wait for them."""
-    if loader._iterator is not None:
-        loader._iterator._shutdown_workers()  # type: ignore[attr-defined]
-
-
-def _ignore_first_signal(worker: int) -> None:
-    """Leave the first signal to the parent: `timeout` and SLURM stop the workers of a run that still saves.
-
-    After it a SIGTERM ends the worker, with which the run ends one that hangs.
-    """
-
-    def listen(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    for number in STOP_SIGNALS:
-        signal.signal(number, listen)
 
 
 def cores() -> int:

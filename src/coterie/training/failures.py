@@ -9,14 +9,20 @@ from contextlib import contextmanager
 import torch
 
 from ..config.recipe import Recipe
+from ..data.workers import WorkerFailure
 from ..errors import Failure, InputError
 
 
 @contextmanager
 def explain_failures(recipe: Recipe) -> Iterator[None]:
-    """Name the options that help where memory runs out, batch-norm gets a single image, or compilation fails."""
+    """Name the options that help where memory runs out, batch-norm gets a single image, or compilation fails.
+
+    After a failure of data workers or of another process, say that the last checkpoint is kept.
+    """
     try:
         yield
+    except WorkerFailure as failure:
+        raise Failure(f"{failure} The last checkpoint is kept; the same command continues from it.") from failure
     except ValueError as error:
         if "Expected more than 1 value per channel" not in str(error):
             raise
@@ -27,6 +33,11 @@ def explain_failures(recipe: Recipe) -> Iterator[None]:
         if recipe.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
             why = str(error).strip().splitlines()[0]
             raise InputError(f"The peers cannot be compiled ({why}): leave out `compile`.") from error
+        if re.search("Connection (closed|reset) by peer|remote process exited", str(error)):
+            raise Failure(
+                "Another process of this training has ended, and says why itself. The last checkpoint is kept; "
+                "the same command continues from it."
+            ) from error
         out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
         if not out_of_memory and not re.search("can't allocate memory|out of memory", str(error)):
             raise

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from torch import Tensor
 from ..config.recipe import Recipe
 from ..config.schedule import Rates
 from ..data.sampler import EpochSampler
-from ..errors import Stopped, note
+from ..data.workers import WorkerFailure
+from ..errors import Failure, Stopped, note
 from ..methods import Method
 from ..metrics.evaluate import evaluate
 from ..peers.layout import channels_last
@@ -30,6 +32,7 @@ from .precision import Precision
 from .progress import ProgressReporter
 from .state import TrainingState
 from .step import Step
+from .watchdog import Watchdog
 
 
 def train_recipe(recipe: Recipe, out: Path, title: str = "training", restart: bool = False) -> Method:
@@ -39,6 +42,7 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training", restart: bo
         join(recipe.torch_device()) as world,
         closing(RunDirectory(out)) as run,
         Signals() as signals,
+        Watchdog(out, signals, world.device) as watchdog,
         explain_failures(recipe),
     ):
         method, data, device = recipe.build(), recipe.data, world.device
@@ -80,11 +84,26 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training", restart: bo
             """Save if a checkpoint is due; if any process has received a stop signal, save and stop."""
             due, stop = world.any_rank(due and world.rank == 0, signals.seen is not None)
             if due or stop:
-                captured = state.capture(world)
-                world.on_rank_zero(partial(run.save, captured))
+                with watchdog.saving():
+                    captured = state.capture(world)
+                    world.on_rank_zero(partial(run.save, captured))
             if stop:
                 raise Stopped(f"stopped by a signal after step {state.step}; the same command continues.")
 
+        @contextmanager
+        def saved_if_workers_fail(epoch: int) -> Iterator[None]:
+            """Save the state, which is that after a step of this epoch, if data workers fail here."""
+            try:
+                yield
+            except WorkerFailure as failure:
+                if world.size > 1:  # the others cannot save: they wait for this process
+                    raise
+                state.epoch = epoch
+                run.save(state.capture(world))
+                saved = f"{failure} The run was saved after step {state.step}; the same command continues it."
+                raise Failure(saved) from failure
+
+        watchdog.begin()
         with ProgressReporter(title, recipe.epochs, per_epoch, state.step, quiet=world.rank > 0) as reporter:
             for epoch in range(state.epoch, recipe.epochs):
                 if state.stopped:
@@ -95,18 +114,21 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training", restart: bo
                 method.train()
                 for batch in steps:
                     world.seed(recipe.seed, state.step)
+                    with saved_if_workers_fail(epoch):
+                        first = [next(stream)]
                     lr = rates.set(state.step)
                     if recipe.compile == "reduce-overhead":
                         torch.compiler.cudagraph_mark_step_begin()  # the last outputs may be overwritten
                     labels = torch.from_numpy(data.labels["train"][batch.images])
                     with method.cross_entropy.part_of_batch(labels):
                         for piece in batch.pieces:
-                            views, targets = mixed(*next(stream), state.step)
+                            views, targets = mixed(*(first.pop() if first else next(stream)), state.step)
                             with world.maybe_no_sync(forward, sync=piece is batch.pieces[-1]):
                                 terms = step.backward(views, targets, epoch, piece.weight)
                             meter.add(terms, piece, state.step, lr)
                     step.update()
                     state.step += 1
+                    watchdog.progress()
                     reporter.step(meter)
                     save(due=run.checkpoints.due())
                 world.share_buffers(method)
@@ -114,7 +136,8 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training", restart: bo
                 if state.epoch % recipe.evaluate_every == 0 or state.epoch == recipe.epochs:
                     trained, epochs = meter.seconds, epoch % recipe.evaluate_every + 1
                     eval_batches = data.test_batches(1000, world.share(data.eval_size), data.eval_split, device)
-                    scores = evaluate(method, eval_batches, device, world.gather)
+                    with saved_if_workers_fail(epoch):
+                        scores = evaluate(method, watchdog.each(eval_batches), device, world.gather)
                     record = {
                         "epoch": epoch,
                         "step": state.step,
@@ -136,6 +159,7 @@ def train_recipe(recipe: Recipe, out: Path, title: str = "training", restart: bo
                     reporter.epoch(record)
                 ended = state.epoch == recipe.epochs or state.stopped
                 save(due=run.checkpoints.due(epoch_ended=True) or ended)
+        watchdog.finish()
         if state.epoch < recipe.epochs:
             note(early_stop_sentence(state.epoch, recipe.epochs, recipe.patience))
         # The first process alone has the best weights, and writes.
