@@ -118,11 +118,11 @@ def index(scripts: list[Path], pictures: dict[str, str]) -> str:
             f"[![{PICTURES[name]}]({pictures[name]})]({name}.md)<br>**[{title(script)}]({name}.md)**: {words}"
         )
     rows = "".join(f"| {a} | {b} |\n" for a, b in zip(cells[::2], cells[1::2], strict=True))
-    return (
-        f"# Gallery\n\n{NOTE}\n\nSix short scripts with what they printed and drew. Each takes less than two minutes "
-        "on two cores and downloads nothing.\n`python docs/build_gallery.py` runs them all and writes these pages again.\n\n"
-        f"| | |\n|---|---|\n{rows}"
+    words = (
+        "Six short scripts with what they printed and drew. Each takes less than two minutes on two cores and\n"
     )
+    words += "downloads nothing. `python docs/build_gallery.py` runs them all and writes these pages again."
+    return f"# Gallery\n\n{NOTE}\n\n{words}\n\n| | |\n|---|---|\n{rows}"
 
 
 def origin_of(seconds: float, environment: dict[str, object]) -> str:

@@ -9,11 +9,10 @@ import torch
 from contact_sheet import contact_sheet
 from PIL import Image
 from sklearn.datasets import load_digits
-from torch import Tensor
-from torch.nn.functional import pad
 from torch.utils.data import DataLoader, TensorDataset
 
 import coterie
+from coterie.compat import import_torchvision
 
 recipe = dict(model="resnet8", data="digits", data_options={"limit": 20}, epochs=40, batch=50, evaluate_every=4)
 for method in ("Baseline", "PCL"):
@@ -22,17 +21,11 @@ for method in ("Baseline", "PCL"):
         errors = ", ".join(f"{run.error:.2f}" for run in runs)
         print(f"{name:17}  {mean(run.error for run in runs):.2f} % errors, by seed {errors}")
 
-
-def shift(image: Tensor) -> Tensor:
-    """Move a digit by up to one pixel: in place of your augmentation."""
-    row, column = torch.randint(3, (2,)).tolist()
-    return pad(image, (1, 1, 1, 1))[:, row : row + 8, column : column + 8]
-
-
 torch.manual_seed(0)
+crop = import_torchvision("torchvision.transforms").RandomCrop(8, padding=1)
 digits = load_digits()
 images, labels = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16, torch.tensor(digits.target)
-train_set = coterie.MultiView(TensorDataset(images, labels), shift, views="PCL", peers=3)
+train_set = coterie.MultiView(TensorDataset(images, labels), crop, views="PCL", peers=3)
 views, labels = next(iter(DataLoader(train_set, batch_size=6)))
 
 # What a loop does in each step. Image numbers are mixed like a fourth view: they tell from which image a pixel is.

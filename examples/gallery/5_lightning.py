@@ -16,8 +16,8 @@ from coterie.compat import import_torchvision
 from coterie.report.charts import Curve, line_chart
 from coterie.report.picture import Panel, picture
 
+transforms = import_torchvision("torchvision.transforms")  # its CUDA wheel, beside a CPU-only torch as well
 try:
-    import_torchvision("torchvision")  # Lightning imports it; this mends its CUDA wheel beside a CPU-only torch
     import lightning as L
 except ImportError:
     sys.exit('This script needs Lightning: pip install -c constraints.txt -e ".[examples]"')
@@ -48,16 +48,12 @@ class PeerModule(L.LightningModule):
         return optimizer
 
 
-def shift(image: Tensor) -> Tensor:  # in place of your augmentation
-    row, column = torch.randint(3, (2,)).tolist()
-    return nn.functional.pad(image, (1, 1, 1, 1))[:, row : row + 8, column : column + 8]
-
-
 torch.manual_seed(0)
+augment = transforms.RandomCrop(8, padding=1)
 digits = load_digits()
 images, labels = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16, torch.tensor(digits.target)
 module = PeerModule()
-train_set = coterie.MultiView(TensorDataset(images[:1200], labels[:1200]), shift, views=module.method)
+train_set = coterie.MultiView(TensorDataset(images[:1200], labels[:1200]), augment, views=module.method)
 trainer = L.Trainer(max_epochs=12, barebones=True, accelerator="cpu")
 trainer.fit(module, DataLoader(train_set, batch_size=48, shuffle=True))
 student = module.method.deploy()  # what make_net makes, with its keys
