@@ -6,6 +6,7 @@ You learn what a method has to say, and that training, averages, comparison and 
 import subprocess
 from collections.abc import Sequence
 from statistics import mean, stdev
+from textwrap import fill
 
 from torch import Tensor
 
@@ -48,5 +49,5 @@ result = coterie.compare(methods=["Baseline", "KDCL", Others], seeds=3, out="run
 for name, runs in result.runs.items():
     errors = [run.error for run in runs]
     print(f"{name:8}  {mean(errors):.2f} ± {stdev(errors):.2f} % errors")
-print(result.verdict)
+print(fill(result.verdict, 96))
 subprocess.run(["coterie", "report", "runs", "--figure", "error", "-o", "errors.svg"], check=True)
