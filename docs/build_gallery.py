@@ -115,7 +115,7 @@ def index(scripts: list[Path], pictures: dict[str, str]) -> str:
         name, (task, _) = script.stem, docstring(script)
         words = task.partition(": ")[2].replace("\n", " ")
         cells.append(
-            f"[![{PICTURES[name]}]({pictures[name]})]({name}.md)<br>**[{title(script)}]({name}.md)**: {words}"
+            f"[![{PICTURES[name]}]({pictures[name]})]({name}.md)<br>[{title(script)}]({name}.md): {words}"
         )
     rows = "".join(f"| {a} | {b} |\n" for a, b in zip(cells[::2], cells[1::2], strict=True))
     words = (

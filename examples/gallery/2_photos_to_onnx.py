@@ -15,7 +15,7 @@ from PIL import Image
 import coterie
 
 write_photos("photos")  # photos/train/CLASS/*.jpg and photos/test/CLASS/*.jpg
-recipe = dict(model="resnet8", data_options={"size": 32}, method="KDCL", epochs=15, batch=32)
+recipe = dict(model="resnet8", data_options={"size": 32}, method="KDCL", epochs=20, batch=32)
 run = coterie.train(data="photos", out="run", **recipe)
 exported = run.export("student.onnx")  # compared with torch in ONNX Runtime before it is written
 

@@ -9,10 +9,10 @@ from sklearn.datasets import load_sample_images
 REGIONS = {  # photograph, left, top, right, bottom
     "sky": (0, 330, 0, 640, 130),
     "water": (0, 345, 232, 545, 290),
-    "tower": (0, 105, 120, 300, 340),
+    "tower": (0, 100, 110, 320, 340),
     "trees": (0, 350, 320, 560, 427),
     "petals": (1, 215, 127, 400, 317),
-    "leaves": (1, 0, 80, 145, 300),
+    "leaves": (1, 0, 60, 160, 427),
 }
 SIDE = 40
 """Pixels of a piece's side."""
