@@ -19,15 +19,16 @@ SIDE = 40
 
 
 def write_photos(root: str) -> None:
-    """Write ROOT/{train,test}/CLASS/*.jpg, from two parts of each region that share no pixel."""
+    """Write ROOT/{train,test}/CLASS/*.jpg: a third of each region's columns is for test, and no pixel is in both."""
     photographs = [Image.fromarray(pixels) for pixels in load_sample_images().images]
     random = np.random.default_rng(0)
     for name, (photograph, left, top, right, bottom) in REGIONS.items():
-        border = left + (right - left) * 7 // 10
-        for split, start, end, count in (("train", left, border, 60), ("test", border, right, 30)):
+        columns = range(left, right - SIDE + 1, SIDE)
+        test = columns[1::3]
+        for split, lefts, count in (("train", sorted({*columns} - {*test}), 60), ("test", list(test), 30)):
             folder = Path(root, split, name)
             folder.mkdir(parents=True, exist_ok=True)
             for number in range(count):
-                x, y = random.integers(start, end - SIDE + 1), random.integers(top, bottom - SIDE + 1)
+                x, y = lefts[number % len(lefts)], int(random.integers(top, bottom - SIDE + 1))
                 piece = photographs[photograph].crop((x, y, x + SIDE, y + SIDE))
                 piece.save(folder / f"{number:02}.jpg", quality=95)
