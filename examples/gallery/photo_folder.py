@@ -19,7 +19,7 @@ SIDE = 40
 
 
 def write_photos(root: str) -> None:
-    """Write ROOT/{train,test}/CLASS/*.jpg: a third of each region's columns is for test, and no pixel is in both."""
+    """Write ROOT/{train,test}/CLASS/*.jpg: a third of each region's columns is for test, no pixel in both."""
     photographs = [Image.fromarray(pixels) for pixels in load_sample_images().images]
     random = np.random.default_rng(0)
     for name, (photograph, left, top, right, bottom) in REGIONS.items():
