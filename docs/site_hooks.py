@@ -1,0 +1,101 @@
+"""Hooks of mkdocs: pages made of files outside docs/, links to such files, and formulas as MathML.
+
+The files in docs/ read the same on GitHub: links that leave docs/ stay as they are there, and lead to a copy in the site here.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = {"CONTRIBUTING.md": "contribute.md", "CHANGELOG.md": "changes.md", "SECURITY.md": "security.md"}
+"""Files of the repository's root that are pages of the site, so that nothing is written twice."""
+PAGES_OF_GITHUB = {"README.md": "index.md"}
+"""What is shown in another file's place: the first page of the repository is not the first page of the site."""
+SHOWN_AS_CODE = {".py": "python", ".sh": "sh", ".yml": "yaml", ".yaml": "yaml"}
+LINK = re.compile(r"(?<=\]\()(?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?(?=\))")
+FENCE = re.compile(r"^```math\n(?P<latex>.*?)\n```$", re.DOTALL | re.MULTILINE)
+SUM_LIMITS = re.compile(r"<msub>(<mo>&#x02211;</mo>(?:<mi>\w</mi>|<mrow>(?:(?!</?mrow>).)*</mrow>))</msub>")
+"""A sum with its index beside it; in a displayed formula the index stands below."""
+INLINE = re.compile(r"\$`(?P<latex>[^`]+)`\$")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages made of root files, and every file outside docs/ that a page links to."""
+    for source, page in PAGES.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        add_linked_files(text, "", files, config)
+        files.append(File.generated(config, page, content=rewrite_links(text, "", page)))
+    for file in list(files.documentation_pages()):
+        if not file.generated_by:
+            add_linked_files(
+                file.content_string, posixpath.join("docs", posixpath.dirname(file.src_uri)), files, config
+            )
+    return files
+
+
+def add_linked_files(text: str, folder: str, files: Files, config: Any) -> None:
+    """Add every file outside docs/ that a text in a folder of the repository links to."""
+    for match in LINK.finditer(text):
+        add_linked_file(posixpath.normpath(posixpath.join(folder, match["path"])), files, config)
+
+
+def add_linked_file(target: str, files: Files, config: Any) -> None:
+    """Add a file outside docs/ to the site: code as a page, others as they are."""
+    file, name = ROOT / target, site_path(target)
+    if target.startswith(("docs/", "../")) or name in files.src_uris or target in PAGES or not file.is_file():
+        return
+    if file.suffix in SHOWN_AS_CODE:
+        code = file.read_text(encoding="utf-8")
+        content = f"# {file.name}\n\n`{target}`\n\n````{SHOWN_AS_CODE[file.suffix]}\n{code}\n````\n"
+        files.append(File.generated(config, name, content=content))
+    else:
+        files.append(File.generated(config, name, abs_src_path=str(file)))
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Let links that leave docs/ lead to the copies in the site, and turn formulas into MathML."""
+    folder = posixpath.join("docs", posixpath.dirname(page.file.src_uri))
+    markdown = FENCE.sub(lambda m: f'<div class="formula">{mathml(m["latex"], "block")}</div>', markdown)
+    markdown = INLINE.sub(lambda m: mathml(m["latex"], "inline"), markdown)
+    return rewrite_links(markdown, folder, page.file.src_uri)
+
+
+def mathml(latex: str, display: str) -> str:
+    """Convert a formula to MathML, which browsers draw without a script."""
+    text = convert(latex, display=display)
+    # Browsers ignore mathvariant on texts, so that site.css makes them monospaced; the converter keeps \\_ there.
+    text = text.replace('<mtext mathvariant="monospace">', '<mtext class="term">').replace(r"\_", "_")
+    if "\\" in text:
+        raise PluginError(f"latex2mathml does not know a command of this formula: {latex}")
+    return SUM_LIMITS.sub(r"<munder>\1</munder>", text) if display == "block" else text
+
+
+def rewrite_links(text: str, folder: str, page: str) -> str:
+    """Replace links to files outside docs/, relative to a folder of the repository, by links within the site."""
+
+    def replace(match: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(folder, match["path"]))
+        inside = target.startswith("docs/")
+        if (inside and folder.startswith("docs")) or target.startswith("../") or not (ROOT / target).is_file():
+            return match[0]
+        destination = target.removeprefix("docs/") if inside else site_path(target)
+        return posixpath.relpath(destination, posixpath.dirname(page) or ".") + (match["anchor"] or "")
+
+    parts = re.split(r"(^```.*?^```$)", text, flags=re.DOTALL | re.MULTILINE)
+    return "".join(part if part.startswith("```") else LINK.sub(replace, part) for part in parts)
+
+
+def site_path(target: str) -> str:
+    """Where a file outside docs/ stands in the site's sources."""
+    special = PAGES | PAGES_OF_GITHUB
+    if target in special:
+        return special[target]
+    return f"repository/{target}" + (".md" if Path(target).suffix in SHOWN_AS_CODE else "")
