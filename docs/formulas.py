@@ -1,6 +1,7 @@
 """The formula of each method in LaTeX, as its page shows it; the docstring has the same in plain text.
 
-Each brace names a term as the training reports it. GitHub draws blocks of "math"; site_hooks.py makes MathML of them.
+Each brace names a term as the training reports it. GitHub draws blocks of "math"; site_hooks.py makes MathML of
+them.
 """
 
 from __future__ import annotations
@@ -108,9 +109,9 @@ FORMULAS = {
             r"\text{con}(S) = -\frac{1}{|A|} \sum_{a \in A} \frac{1}{|P_a|} \sum_{p \in P_a}"
             r" \log \frac{\exp S_{ap}}{\sum_{n \neq a} \exp S_{an}}",
         ),
-        "$`S_{ij}`$ holds the similarities of the batch's embeddings in networks i and j. The positives $`P_a`$ of an\n"
-        "anchor a are the other images of its class in the batch; A are the anchors that have any. The paper calls\n"
-        "the terms after `ce_peers` VCL, ICL, soft VCL and soft ICL.",
+        "$`S_{ij}`$ holds the similarities of the batch's embeddings in networks i and j. The positives\n"
+        "$`P_a`$ of an anchor a are the other images of its class in the batch; A are the anchors that have\n"
+        "any. The paper calls the terms after `ce_peers` VCL, ICL, soft VCL and soft ICL.",
     ],
     "OKDDip": [
         loss(

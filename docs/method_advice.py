@@ -16,22 +16,26 @@ RESULTS = Path(__file__).parent / "results.md"
 ROWS = {"FFL": "FFL-S"}
 """The row of Table 1, where it is not named as the method."""
 WHEN = {
-    "Baseline": "Take it first, always: it tells what the network can do alone, and every other method is compared with it.",
-    "CL": "It is cheap, but here FFL was better in the mean at the same cost, and PCL clearly better at twice the cost. Take it to compare with the paper.",
-    "DML": "Take it for small networks and few images, and where peers should have different architectures. It is the simplest"
-    " method whose gain was clear of chance here.",
-    "FFL": "Take it when training time is short: it had the largest mean gain of the cheap methods here, though with three"
-    " seeds not clear of chance.",
-    "KD": "Take it when you already have a larger network that is clearly better than yours. Here the teacher was no better than"
-    " its students.",
-    "KDCL": "Take it first for a small network with few images: it had the largest gain here, over four times the epochs as well.",
-    "MCL": "Take it to try contrastive learning between networks. It needs several images of a class in a batch, and a single"
-    " label for each image.",
-    "OKDDip": "It is cheap, but here ONE was better in the mean at the same cost, and PCL clearly better at twice the cost. Take it to compare with the paper.",
-    "ONE": "Take it when training time is short and the gain must be sure: of the cheap methods it is the one whose gain was clear of"
-    " chance here.",
-    "PCL": "Take it for deeper networks, where it is the best method of the paper's tables; we have not trained those ourselves. For"
-    " the small network here KDCL erred less in the mean, and costs less.",
+    "Baseline": "Take it first, always: it tells what the network can do alone, and every other method is "
+    "compared with it.",
+    "CL": "It is cheap, but here FFL was better in the mean at the same cost, and PCL clearly better at "
+    "twice the cost. Take it to compare with the paper.",
+    "DML": "Take it for small networks and few images, and where peers should have different architectures. "
+    "It is the simplest method whose gain was clear of chance here.",
+    "FFL": "Take it when training time is short: it had the largest mean gain of the cheap methods here, "
+    "though with three seeds not clear of chance.",
+    "KD": "Take it when you already have a larger network that is clearly better than yours. Here the "
+    "teacher was no better than its students.",
+    "KDCL": "Take it first for a small network with few images: it had the largest gain here, over four times "
+    "the epochs as well.",
+    "MCL": "Take it to try contrastive learning between networks. It needs several images of a class in a "
+    "batch, and a single label for each image.",
+    "OKDDip": "It is cheap, but here ONE was better in the mean at the same cost, and PCL clearly better at "
+    "twice the cost. Take it to compare with the paper.",
+    "ONE": "Take it when training time is short and the gain must be sure: of the cheap methods it is the "
+    "one whose gain was clear of chance here.",
+    "PCL": "Take it for deeper networks, where it is the best method of the paper's tables; we have not "
+    "trained those ourselves. For the small network here KDCL erred less in the mean, and costs less.",
 }
 
 
@@ -51,8 +55,8 @@ def cost(method: type[Method]) -> str:
         return "A step costs one step of the plain network: it is one."
     if method.trains == "one network":
         return (
-            f"A step costs {steps:.1f} steps of the plain network with a teacher of the same size, and more with a larger"
-            " one. The training of the teacher comes on top."
+            f"A step costs {steps:.1f} steps of the plain network with a teacher of the same size, and more with a"
+            " larger one. The training of the teacher comes on top."
         )
     shape = f"ResNet-32 cut at `{cut}`" if method.trains == "branches" else "whole networks of one size"
     own = " `coterie cuts MODEL` says it for your network." if method.trains == "branches" else ""
@@ -75,6 +79,6 @@ def measured(name: str) -> str:
     clear = "clear of chance" if "**" in difference else "not clear of chance"
     direction = "lowers" if "-" in difference else "raises"
     return (
-        f"{setting} it {direction} ResNet-8's error by {mean} ± {half} points ({seeds} seeds; {clear}), for {time} times the"
-        " training time."
+        f"{setting} it {direction} ResNet-8's error by {mean} ± {half} points ({seeds} seeds; {clear}), for"
+        f" {time} times the training time."
     )

@@ -36,7 +36,8 @@ SYMBOLS = """\
     | KL | Kullback-Leibler divergence, summed over the classes and averaged over the batch |
     | sg | stopped gradient: what follows is a constant for the backward pass |
 
-    Where images have [several labels](../recipes.md#several-labels-an-image), CE and KL are those of a yes or no for each class.
+    Where images have [several labels](../recipes.md#several-labels-an-image), CE and KL are those of a yes or no
+    for each class.
     """
 NOTE = "<!-- Written by docs/method_pages.py: change the docstring instead. -->\n"
 
@@ -53,7 +54,7 @@ def page(name: str, method: type[Method]) -> str:
         show_picture(name),
         "## Formula",
         *FORMULAS[name],
-        "The [symbols](README.md#symbols) are those of all methods. A brace names a term as the training reports it.",
+        "[What the symbols mean](README.md#symbols). A brace names a term as the training reports it.",
         *paragraphs,
         "## Cost, and when to take it",
         fill(f"{cost(method)} {measured(name)}"),
@@ -98,8 +99,9 @@ def pages() -> dict[str, str]:
 
     {NOTE.strip()}
 
-    All are trained by the same loop on the same views; a method is one file in `src/coterie/methods`, and
-    [one of your own](../own_method.md) is used in the same way. [When peers are worth their cost](../worth.md) helps to choose.
+    All are trained by the same loop on the same views. A method is one file in `src/coterie/methods`, and
+    [one of your own](../own_method.md) is used in the same way. [When peers are worth their cost](../worth.md)
+    helps you to choose.
 
     The defaults are those for 300 epochs of CIFAR. On the command line `ramp_up` and `beta` follow the length of
     the training (`--ramp_up` and `--ema_horizon` are fractions of it) unless they are given. `--ema` keeps and

@@ -1,6 +1,6 @@
 """Hooks of mkdocs: pages made of files outside docs/, links to such files, and formulas as MathML.
 
-The files in docs/ read the same on GitHub: links that leave docs/ stay as they are there, and lead to a copy in the site here.
+On GitHub the files in docs/ are read as they are; in the site, links that leave docs/ lead to a copy of the file.
 """
 
 from __future__ import annotations
