@@ -1,7 +1,7 @@
 """The formula of each method in LaTeX, as its page shows it; the docstring has the same in plain text.
 
-Each brace names a term as the training reports it. GitHub draws blocks of "math"; site_hooks.py makes MathML of
-them.
+Each brace names a term as the training reports it. GitHub draws blocks of "math", site_hooks.py those of
+the site.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Hooks of mkdocs: pages made of files outside docs/, links to such files, and formulas as MathML.
+"""Hooks of mkdocs: pages made of files outside docs/, links to such files, and formulas as pictures.
 
 On GitHub the files in docs/ are read as they are; in the site, links that leave docs/ lead to a copy of the file.
 """
 
 from __future__ import annotations
 
+import html
 import posixpath
 import re
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+from ziamath import Latex
+from ziamath import config as ziamath_config
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {"CONTRIBUTING.md": "contribute.md", "CHANGELOG.md": "changes.md", "SECURITY.md": "security.md"}
@@ -22,9 +25,8 @@ PAGES_OF_GITHUB = {"README.md": "index.md"}
 SHOWN_AS_CODE = {".py": "python", ".sh": "sh", ".yml": "yaml", ".yaml": "yaml"}
 LINK = re.compile(r"(?<=\]\()(?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"^```math\n(?P<latex>.*?)\n```$", re.DOTALL | re.MULTILINE)
-SUM_LIMITS = re.compile(r"<msub>(<mo>&#x02211;</mo>(?:<mi>\w</mi>|<mrow>(?:(?!</?mrow>).)*</mrow>))</msub>")
-"""A sum with its index beside it; in a displayed formula the index stands below."""
 INLINE = re.compile(r"\$`(?P<latex>[^`]+)`\$")
+ziamath_config.svg2 = False  # glyphs as paths: ids of shared ones would clash between formulas
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -61,21 +63,25 @@ def add_linked_file(target: str, files: Files, config: Any) -> None:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Let links that leave docs/ lead to the copies in the site, and turn formulas into MathML."""
+    """Let links that leave docs/ lead to the copies in the site, and draw formulas."""
     folder = posixpath.join("docs", posixpath.dirname(page.file.src_uri))
-    markdown = FENCE.sub(lambda m: f'<div class="formula">{mathml(m["latex"], "block")}</div>', markdown)
-    markdown = INLINE.sub(lambda m: mathml(m["latex"], "inline"), markdown)
+    markdown = FENCE.sub(lambda m: draw_formula(m["latex"], display=True), markdown)
+    markdown = INLINE.sub(lambda m: draw_formula(m["latex"], display=False), markdown)
     return rewrite_links(markdown, folder, page.file.src_uri)
 
 
-def mathml(latex: str, display: str) -> str:
-    """Convert a formula to MathML, which browsers draw without a script."""
-    text = convert(latex, display=display)
-    # Browsers ignore mathvariant on texts, so that site.css makes them monospaced; the converter keeps \\_ there.
-    text = text.replace('<mtext mathvariant="monospace">', '<mtext class="term">').replace(r"\_", "_")
-    if "\\" in text:
+def draw_formula(latex: str, display: bool) -> str:
+    """Draw a formula as SVG at build time: browsers need neither a script nor a font of mathematics for it."""
+    latex = latex.replace(r"\_", "_")
+    if "\\" in convert(latex):
         raise PluginError(f"latex2mathml does not know a command of this formula: {latex}")
-    return SUM_LIMITS.sub(r"<munder>\1</munder>", text) if display == "block" else text
+    formula = Latex(latex, size=20 if display else 16, color="currentColor", inline=not display)
+    depth = "" if display else f"vertical-align:{formula.getyofst():.1f}px"
+    image = formula.svg().replace(
+        "<svg ", f'<svg role="img" aria-label="{html.escape(latex)}" style="{depth}" ', 1
+    )
+    tag = "div" if display else "span"
+    return f'<{tag} class="formula">{image}</{tag}>'
 
 
 def rewrite_links(text: str, folder: str, page: str) -> str:
