@@ -56,7 +56,8 @@ def add_linked_file(target: str, files: Files, config: Any) -> None:
         return
     if file.suffix in SHOWN_AS_CODE:
         code = file.read_text(encoding="utf-8")
-        content = f"# {file.name}\n\n`{target}`\n\n````{SHOWN_AS_CODE[file.suffix]}\n{code}\n````\n"
+        block = f"````{SHOWN_AS_CODE[file.suffix]}\n{code}\n````"
+        content = f"---\nsearch: {{exclude: true}}\n---\n\n# {file.name}\n\n`{target}`\n\n{block}\n"
         files.append(File.generated(config, name, content=content))
     else:
         files.append(File.generated(config, name, abs_src_path=str(file)))
