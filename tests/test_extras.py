@@ -70,8 +70,8 @@ def test_what_the_package_imports_is_a_core_dependency_or_an_extra() -> None:
             imported[name] = imported.get(name, False) or at_once
     others = set(imported) - sys.stdlib_module_names - {"coterie"} - core
     assert others <= extras and not [name for name in others if imported[name]]
-    by_name = {"timm", "torchvision"}  # import_torchvision("timm")
-    assert core - set(imported) - by_name == {"docstring_parser"}  # jsonargparse reads the docstrings with it
+    by_name = {"timm", "torchvision"}  # as in import_torchvision("timm")
+    assert core - set(imported) == by_name
 
 
 def open_onnx(folder: Path) -> None:
