@@ -9,6 +9,8 @@ from pathlib import Path
 
 from docstring_parser import parse
 from draw_methods import PICTURES
+from formulas import FORMULAS
+from method_advice import WHEN, cost, measured
 
 from coterie.methods import Method, available
 
@@ -18,20 +20,46 @@ TRAINS = {
     "branches": "branches on a shared trunk (`--cut`, `--peers`)",
     "networks": "whole networks, of different architectures too (`--peers 3` or `--peers resnet32,resnet20`)",
 }
+SYMBOLS = """\
+    ## Symbols
+
+    | | |
+    |---|---|
+    | $`z`$ | logits; $`z_j`$ those of peer j |
+    | $`f`$ | pooled features, the input of the classifier |
+    | $`y`$ | the labels |
+    | $`m`$ | the number of peers |
+    | $`T`$ | the temperature |
+    | $`\\sigma_T(z)`$ | softmax(z / T); `softmax_T` in docstrings |
+    | $`w(e)`$ | the ramp-up: a weight that rises over the first epochs e |
+    | CE | cross-entropy, averaged over the batch |
+    | KL | Kullback-Leibler divergence, summed over the classes and averaged over the batch |
+    | sg | stopped gradient: what follows is a constant for the backward pass |
+
+    Where images have [several labels](../recipes.md#several-labels-an-image), CE and KL are those of a yes or no
+    for each class.
+    """
 NOTE = "<!-- Written by docs/method_pages.py: change the docstring instead. -->\n"
 
 
 def page(name: str, method: type[Method]) -> str:
     """The page of one method, in Markdown."""
     summary, _, body = inspect.cleandoc(method.__doc__ or "").partition("\n\nArgs:")[0].partition("\n\n")
-    paragraphs = [f"```text\n{p}\n```" if p.startswith("L = ") else p for p in body.split("\n\n")]
+    paragraphs = [p for p in body.split("\n\n") if not p.startswith("L = ")]  # FORMULAS has it as mathematics
     options = list(inspect.signature(method).parameters.values())[1:]
     lines = [
         f"# {name}",
         NOTE.strip(),
         summary,
         show_picture(name),
+        "## Formula",
+        *FORMULAS[name],
+        "[What the symbols mean](README.md#symbols). A brace names a term as the training reports it.",
         *paragraphs,
+        "## Cost, and when to take it",
+        fill(f"{cost(method)} {measured(name)}"),
+        fill(WHEN[name]),
+        "## Use",
         f"It trains {TRAINS[method.trains]}.",
     ]
     command = f"coterie train --method {name}"
@@ -47,6 +75,11 @@ def page(name: str, method: type[Method]) -> str:
             rows.append(f"| `--method.{p.name}` | `{kind}` | {default} | {said[p.name]} |")
         lines.append("\n".join(rows))
     return "\n\n".join(lines) + "\n"
+
+
+def fill(text: str) -> str:
+    """Wrap a paragraph, without breaking links."""
+    return textwrap.fill(text, 115, break_long_words=False, break_on_hyphens=False)
 
 
 def show_picture(name: str) -> str:
@@ -66,11 +99,9 @@ def pages() -> dict[str, str]:
 
     {NOTE.strip()}
 
-    All are trained by the same loop on the same views; a method is one file in `src/coterie/methods`, and
-    [one of your own](../own_method.md) is used in the same way. Symbols: z logits, f pooled features, y labels,
-    m peers, T the temperature with softmax_T(z) = softmax(z/T), w(e) the ramp-up over epochs, KL summed over
-    classes and averaged over the batch, sg a stopped gradient. Where images have
-    [several labels](../recipes.md#several-labels-an-image), CE and KL are those of a yes or no for each class.
+    All are trained by the same loop on the same views. A method is one file in `src/coterie/methods`, and
+    [one of your own](../own_method.md) is used in the same way. [When peers are worth their cost](../worth.md)
+    helps you to choose.
 
     The defaults are those for 300 epochs of CIFAR. On the command line `ramp_up` and `beta` follow the length of
     the training (`--ramp_up` and `--ema_horizon` are fractions of it) unless they are given. `--ema` keeps and
@@ -81,7 +112,7 @@ def pages() -> dict[str, str]:
     """
     linked = [f"[{show_picture(name)}]({name}.md)" for name in methods]
     pairs = "".join(f"| {a} | {b} |\n" for a, b in zip_longest(linked[::2], linked[1::2], fillvalue=""))
-    gallery = f"\n## Side by side\n\n| | |\n|---|---|\n{pairs}"
+    gallery = f"\n{textwrap.dedent(SYMBOLS)}\n## Side by side\n\n| | |\n|---|---|\n{pairs}"
     return {"README.md": textwrap.dedent(index) + rows + gallery} | {
         f"{n}.md": page(n, m) for n, m in methods.items()
     }

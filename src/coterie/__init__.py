@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .peers.ema import MeanPeers
     from .peers.net import PeerNet
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CL",

@@ -33,6 +33,7 @@ QUICK = [
     ["compare", "-h"],
     ["evaluate", "--help"],
     ["data", "--help"],
+    ["data", "inspect", "--help"],
     ["trian"],
     ["train", "--epoch", "3"],
     ["train", "--method", "PLC"],

@@ -37,7 +37,7 @@ MODEL_COLUMNS = [
 
 
 def methods(names: Sequence[str] = (), json: bool = False) -> None:
-    """The methods and their options.
+    """List the methods and their options.
 
     Args:
         names: those to show in full, also your own, as my_module.MyMethod; by default all of ours in a table.
@@ -105,7 +105,7 @@ def _options_table(name: str, entry: dict[str, Any]) -> Table:
 
 
 def models(json: bool = False) -> None:
-    """The networks and their parameter counts.
+    """List the networks and their parameter counts.
 
     Args:
         json: print JSON.
@@ -136,13 +136,13 @@ def cuts(
     model_options: dict[str, Any] | None = None,
     json: bool = False,
 ) -> None:
-    """Where a network can be cut, what is shared and what it costs.
+    """List where a network can be cut, what is then shared, and what training costs.
 
     Args:
         model: the network; see `coterie models`.
-        classes: how many.
-        size: of the images, as 224 or 3x224x224; by default what the network declares, or 3x32x32.
-        peers: for the costs of training.
+        classes: the number of classes.
+        size: the size of an image, as 224 or 3x224x224; by default what the network declares, or 3x32x32.
+        peers: the number of peers, for the costs of training.
         model_options: further options of the network.
         json: print JSON.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def compare(arguments: list[str]) -> None:
-    """Alone or with peers? Train methods side by side on your data, and say what is clear of chance."""
+    """Train your network on your data with several methods and seeds, and say which is better."""
     from jsonargparse import ArgumentParser
 
     from ..config.parsing import add_command, parse
@@ -37,12 +37,13 @@ def compare(arguments: list[str]) -> None:
         """Compare, with the options of `coterie train` besides.
 
         Args:
-            methods: which, separated by commas; the others are compared with Baseline, or else with the first.
-            seeds: how many runs of each method; with more than before, only the further ones are trained.
-            out: the directory of runs (required); the same command again continues.
-            equal_cost: give cheaper methods more epochs, as many as cost the same as the dearest method.
-            budget: a time, such as 45s, 30min or 2h, that all runs should fit into: fewer seeds, but three, then
-                fewer epochs, are planned by the speed of a measured step.
+            methods: their names, separated by commas. They are compared with Baseline if it is among them, else
+                with the first.
+            seeds: how many runs of each method; a larger number later trains only the new ones.
+            out: the directory of runs (required); repeat the command to continue.
+            equal_cost: give cheaper methods more epochs, so that each costs as much as the dearest method.
+            budget: a time that all runs should fit into, such as 45s, 30min or 2h. A step is measured; then seeds
+                beyond three are dropped first, then epochs.
             launcher: processes on this machine, or a Ray cluster (RAY_ADDRESS).
             processes: how many runs at once; by default one per GPU, without GPUs one per core.
             threads: CPU threads of each run.

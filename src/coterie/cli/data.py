@@ -19,7 +19,12 @@ def data(arguments: list[str]) -> None:
         print(
             "usage: coterie data NAME [--root DIR] [--url URL]      fetch one of: " + ", ".join(fetched) + "\n"
             "       coterie data fashion_mnist [--root DIR]         check that it is there, or say how to get it\n"
-            "       coterie data inspect NAME_OR_FOLDER [OPTIONS]   what is in a set; --help shows its options"
+            "       coterie data inspect NAME_OR_FOLDER [OPTIONS]   show what is in a set"
+        )
+    elif action == "inspect" and options[:1] in (["-h"], ["--help"]):
+        print(
+            "usage: coterie data inspect NAME_OR_FOLDER [OPTIONS]\n\n"
+            "Show what is in a set. Each kind of set has its own options: `coterie data inspect digits --help`."
         )
     elif action == "inspect":
         if not options or options[0].startswith("-"):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def bench(quick: bool = False, only: str = "", output: str | None = None, json: bool = False) -> None:
-    """Speed and memory on this machine, as ratios beside what they should be.
+    """Measure speed and memory of training on this machine, and compare with what is expected.
 
     Args:
         quick: a small network and few turns: about a minute instead of twenty.

@@ -15,7 +15,7 @@ FOLLOWS = ("config", "objects")
 OUT_TEXT, CONFIG_TEXT = "the run directory (required).", "YAML file of options; flags after it override it."
 TRUST_TEXT = "run code that a teacher's run names."
 RESTART_TEXT = "train from the start; what --out holds is moved to a directory beside it."
-SEEDS_TEXT = "train so many seeds, from --seed on, into directories of their own in --out."
+SEEDS_TEXT = "train this many seeds, starting at --seed, each in its own directory in --out."
 
 
 @dataclass(frozen=True)

@@ -30,28 +30,28 @@ def reproduce(
     into: str = "",
     brief: bool = False,
 ) -> None:
-    """A table or figure of the paper, or the study: train what is missing of it, show what there is.
+    """Train the missing runs of a table or figure of the paper, or of the study, and show it.
 
     Args:
         what: table1, table2, table3, table4, fig3, fig4 or fig5; study, or its screening or split.
         protocol: paper, mini, mini100 or smoke for the paper's; cifar, fashion or rich for the study.
-        only: rows by name, such as 'PCL;ONE', or comma-separated words that a cell must all have in its row,
+        only: rows by name, such as 'PCL;ONE'; or words separated by commas, which must all occur in a cell's row,
             setting, method, network or data.
-        seeds: runs of each cell, by default 3, or as many as the study plans; of the paper's tables what there is
-            of further seeds is shown too.
-        out: the directory of runs; by default results/PROTOCOL, of the study results/study/PROTOCOL.
+        seeds: runs of each cell; by default 3, for the study the number that it plans. The paper's tables also
+            show further seeds, if they were trained.
+        out: the directory of runs; by default results/PROTOCOL, for the study results/study/PROTOCOL.
         data_root: where the data sets are; ImageNet is the folder `imagenet` in there.
-        against: the row that the others are compared with; by default the first, of the study each row's
-            own reference.
+        against: the row that the others are compared with; by default the first, for the study each
+            row's own reference.
         launcher: processes on this machine, or a Ray cluster (RAY_ADDRESS).
         processes: how many runs at once; by default one per GPU, without GPUs one per core.
         threads: CPU threads of each run.
-        shard: i/n does every n-th run from number i on, for batch systems.
+        shard: i/n takes every n-th run, beginning with run i, for batch systems.
         dry_run: list the runs, with an estimate of their time here.
-        show: train nothing, show what there is.
+        show: train nothing; show the runs that exist.
         format: a table for the terminal, Markdown or JSON.
         into: write the Markdown table to its place in this document instead.
-        brief: show less: of the paper's tables error, difference and cost, of the study the rows alone.
+        brief: show less: error, difference and cost of the paper's tables, the rows alone of the study.
     """
     from ..experiments.runner import raise_failed
     from ..paper.dry_run import list_runs
@@ -84,7 +84,7 @@ def report(
     figure: str | None = None,
     curves: str | None = None,
 ) -> None:
-    """One page that shows what happened: tables, curves, costs, mistakes.
+    """Write a page that shows runs: tables, curves, costs, mistakes.
 
     Args:
         runs: run directories, or directories that contain some, such as those of `coterie reproduce`.
@@ -93,7 +93,8 @@ def report(
         format: write the tables for a paper instead, to the file or here.
         watch: write the page again whenever the runs have something new, until interrupted.
         against: a method, or a directory of runs, that the others are compared with; by default the Baseline.
-        figure: write one chart of the page to the file instead, an SVG: error, loss-terms, diversity, ...
+        figure: write one chart of the page to the file instead, an SVG: error, loss-terms, diversity
+            and others; a wrong name lists them.
         curves: write the curves to this CSV file instead, a line for each run, epoch and predictor.
     """
     from ..paper.sections import experiment_sections

@@ -21,7 +21,7 @@ def export(
     trust: bool = False,
     json: bool = False,
 ) -> None:
-    """Write a run's network as a file to ship, shown to compute the same.
+    """Write a run's network to a file, and check that the file computes the same.
 
     Args:
         run: the run directory.
@@ -31,8 +31,8 @@ def export(
         predictor: mean1, peer2, ensemble, ...; by default the one to deploy.
         output: the file to write (-o), for timm the folder; by default RUN/PREDICTOR.FORMAT.
         quantize: 8-bit weights and activations, for ONNX; the loss of accuracy is measured.
-        calibrate: store a temperature that makes the probabilities honest, fit on the run's held-out images.
-        size: side of the images, for networks that take others than those they were trained on.
+        calibrate: store a temperature that corrects over-confident probabilities, fit on held-out images.
+        size: side of the images, if it differs from the training's; the network must accept it.
         trust: run the code that the run names, although it was not trained by you on this machine.
         json: print JSON.
     """
@@ -75,10 +75,10 @@ def predict(
     json: bool = False,
     csv: bool = False,
 ) -> None:
-    """Labels with probabilities from an exported file alone, or from a run.
+    """Print labels with probabilities for images, from an exported file or a run.
 
     Args:
-        file: what `coterie export` wrote, in any format, or a run directory, whose student it then is.
+        file: a file that `coterie export` wrote, or a run directory, for its network to deploy.
         images: pictures, folders of them, or - for names from the standard input, one per line.
         top: how many labels, by default 5; with several labels an image, all above their thresholds are given.
         batch: pictures that go through the network together.

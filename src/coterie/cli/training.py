@@ -22,7 +22,7 @@ def demo(out: str = "coterie-demo", seeds: int = 3) -> None:
 
     Args:
         out: the directory to write to.
-        seeds: the number of trainings of each.
+        seeds: how many times each is trained.
     """
     from .demo import run_demo
 
@@ -30,7 +30,7 @@ def demo(out: str = "coterie-demo", seeds: int = 3) -> None:
 
 
 def train(arguments: list[str]) -> None:
-    """Train into a run directory; the same command again continues."""
+    """Train a network into a run directory; repeat the command to continue it."""
     from ..config import options
     from ..config.parsing import parse
     from ..runs.reader import read_run

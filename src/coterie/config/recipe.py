@@ -55,7 +55,8 @@ class Recipe:
         task: one label an image or any number of them; 'auto' is what the data has.
         peers: how many peers; methods that train a single network have one. For whole networks also the names
             of their models, 'resnet32,resnet20', in place of `model`; the first one is deployed.
-        cut: the module where the branches begin, or 'none' for whole networks; by default the network's own.
+        cut: the module where the branches begin, or 'none' for whole networks; by default the
+            network's `default_cut`, or the one that `coterie cuts` marks.
         epochs: passes over the training images.
         evaluate_every: epochs between evaluations; each writes a record of the epochs since the last one.
         batch: images per step.
@@ -63,7 +64,7 @@ class Recipe:
         schedule: the learning rate's course: Steps, Cosine, or any torch scheduler, stepped per epoch.
         warmup: fraction of the training with a linearly rising learning rate.
         mix: combine images with each other: CutMix or MixUp.
-        label_smoothing: the part of each target of the cross-entropies that is spread evenly over all classes.
+        label_smoothing: spread this part of each target of the cross-entropies evenly over all classes.
         class_weights: weights of the classes in the cross-entropies: 'balanced' (n / (C n_c)), a list, or a file
             of numbers.
         ramp_up: fraction of the training over which distillation weights rise (80 of 300 epochs); a method's
@@ -77,19 +78,20 @@ class Recipe:
         branch_noise: start all peers from the same weights, with noise added to the branches of all but the
             first, in standard deviations of each weight tensor.
         checkpoint_activations: recompute the trunk in the backward pass, for less memory.
-        seed: of weights, order and augmentation; also of the images, if the data set's `limit_seed` is 'seed'.
+        seed: the random seed of weights, order and augmentation; also of the images, where the data set's
+            `limit_seed` is 'seed'.
         device: where to train; 'auto' takes a GPU if there is one.
         precision: what the forward pass computes in; weights stay float32. 'auto' is bf16 on CUDA GPUs that have
             it, else 32.
         compile: run the peers as one graph of torch.compile; 'reduce-overhead' also records CUDA graphs, for small
             networks on a GPU.
         accumulate: compute a batch in this many parts, for less memory.
-        clip_norm: the largest norm of all gradients together.
+        clip_norm: scale the gradients down where their norm, over all of them, is larger than this.
         decay_norm_and_bias: weight decay also for biases and normalisation layers, as the paper has it.
         sync_batch_norm: batch-norm sees the batches of all processes as one; needs GPUs.
         select: deploy the last weights, or the best: those of the evaluation with the lowest error on held-out
             images.
-        patience: with `select` best, stop after so many evaluations in a row that were not better.
+        patience: with `select` best, stop after this many evaluations in a row without a lower error.
         checkpoint_every: save within an epoch after this time, such as 30s, 10min or 1h; every epoch's end is
             saved as well, as long as that costs under one per cent of the time.
         track: send the records on to this tracker too.

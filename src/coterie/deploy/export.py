@@ -65,7 +65,7 @@ def export_run(
         output: the file to write, for timm the folder; by default DIRECTORY/PREDICTOR.FORMAT.
         int8: quantise weights and activations of an ONNX file.
         calibrate: fit a temperature on the run's held-out images and store it.
-        size: side of the images, for networks that take others than those they were trained on.
+        size: side of the images, if it differs from the training's; the network must accept it.
         objects: options of the run that were Python objects.
     """
     if calibrate and size is not None:

@@ -137,7 +137,7 @@ class Run:
             predictor: mean1, peer2, ensemble, ...; by default the one to deploy.
             quantize: 8-bit weights and activations, for ONNX.
             calibrate: store a temperature that is fitted on the run's held-out images.
-            size: side of the images, for networks that take others than those they were trained on.
+            size: side of the images, if it differs from the training's; the network must accept it.
         """
         if quantize not in (None, "int8"):
             raise InputError(f"`quantize` is 'int8' or None, not {quantize!r}.")
