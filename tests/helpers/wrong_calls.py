@@ -19,7 +19,7 @@ from .common import picture, printed
 SMALL = ["--model", "resnet8", "--data", "digits", "--data.limit", 5, "--batch", 10, "--epochs", 1]
 PLACEHOLDERS = {"{null}": "\0", "{long}": "x" * 300, "{latin1}": "caf\udce9", "{newline}": "a\nb", "{small}": ""}
 PLACEHOLDERS["{small}"] = shlex.join(map(str, SMALL))
-OWN_CODE = '''
+OWN_CODE = """
 import torch
 from torch import nn
 from torch.utils.data import Dataset
@@ -52,12 +52,12 @@ class Wide(nn.Module):
 
     def forward(self, x):
         return self.layer(x.flatten(1))
-'''
+"""
 
 
 @dataclass
 class Ending:
-    """How a call ended: its exit code, what it wrote to standard error, and the traceback of what it let through."""
+    """How a call ended: its exit code, its standard error, and the traceback of what it let through."""
 
     code: object
     errors: str
@@ -69,11 +69,10 @@ def make_files(root: Path) -> None:
     printed("train", *SMALL, "--method", "Baseline", "--out", root / "run")
     printed("export", root / "run", "-o", root / "student.safetensors")
     printed("export", root / "run", "-o", root / "student.onnx")
-    (root / "student.pt2").write_bytes((root / "student.onnx").read_bytes())
-    for name in ("a", "b"):
-        (root / "photos" / name).mkdir(parents=True)
+    for folder in ("train/a", "train/b", "val/a", "val/b"):
+        (root / "photos" / folder).mkdir(parents=True)
         for number in range(4):
-            picture(number, (16, 16)).save(root / "photos" / name / f"{number}.png")
+            picture(number, (16, 16)).save(root / "photos" / folder / f"{number}.png")
     Image.Image.save(picture(0, (8, 8)).convert("L"), root / "photo.png")
     (root / "own_wrong_calls.py").write_text(OWN_CODE)
     (root / "broken_code.py").write_text("def make(:\n")
@@ -82,7 +81,15 @@ def make_files(root: Path) -> None:
     for name in ("onnx", "safetensors", "pt2", "pth", "png", "csv", "parquet", "yaml", "json"):
         (root / f"garbage.{name}").write_bytes(bytes(range(256)) * 8)
         (root / f"empty.{name}").touch()
-    for name in ("folder.onnx", "folder.yaml", "folder.png", "folder.csv", "nothing", "no_images/a", "one_class/a"):
+    for name in (
+        "folder.onnx",
+        "folder.yaml",
+        "folder.png",
+        "folder.csv",
+        "nothing",
+        "no_images/a",
+        "one_class/a",
+    ):
         (root / name).mkdir(parents=True)
     picture(0, (16, 16)).save(root / "one_class" / "a" / "0.png")
     (root / "no_images" / "a" / "letter.txt").write_text("no image")

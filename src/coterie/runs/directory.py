@@ -121,7 +121,10 @@ class RunDirectory:
         """Return one record per evaluation, which is one per epoch unless the recipe says otherwise."""
         if not self.metrics_file.is_file():
             raise InputError(f"{self.path} is not a run directory: it has no {self.metrics_file.name}.")
-        return [json.loads(line) for line in self.metrics_file.read_text(encoding="utf-8").splitlines()]
+        try:
+            return [json.loads(line) for line in self.metrics_file.read_text(encoding="utf-8").splitlines()]
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{self.metrics_file} cannot be read ({reason(error)}): restore it.") from None
 
     def log(self, record: dict[str, Any]) -> None:
         """Add a record. The file is replaced, not appended to, so that no reader sees half a line."""
