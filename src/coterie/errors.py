@@ -6,12 +6,18 @@ import difflib
 import os
 import shutil
 import sys
+import sysconfig
 import textwrap
+import traceback
 import unicodedata
 from collections.abc import Iterable
+from pathlib import Path
 
 DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 """Characters that turn the direction of writing: with them, `gpj.exe` looks like `exe.jpg`."""
+
+
+PACKAGE = Path(__file__).parent
 
 
 class InputError(ValueError):
@@ -53,6 +59,26 @@ def say(message: str) -> None:
 def reason(error: Exception) -> str:
     """Return the message of another library's exception on one line of at most 300 characters."""
     return " ".join(str(error).split())[:300] or "no reason given"
+
+
+def origin(error: BaseException) -> str:
+    """Return `FILE, line N` of the user's own code that an exception passed last, or nothing if it passed none.
+
+    The user's code is what is neither ours nor the standard library's nor an installed package's, and runs below
+    code of ours.
+    """
+    if isinstance(error, SyntaxError) and error.filename and not _is_installed(error.filename):
+        return f"{error.filename}, line {error.lineno}"
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    ours = next((i for i, (file, _) in enumerate(frames) if Path(file).is_relative_to(PACKAGE)), 0)
+    own = [f"{file}, line {line}" for file, line in frames[ours:] if not _is_installed(file)]
+    return own[-1] if own else ""
+
+
+def _is_installed(file: str) -> bool:
+    paths = sysconfig.get_paths()
+    installed = (PACKAGE, *(Path(paths[kind]) for kind in ("stdlib", "platstdlib", "purelib", "platlib")))
+    return file.startswith("<") or any(Path(file).is_relative_to(folder) for folder in installed)
 
 
 def printable(text: str, lines: bool = False) -> str:

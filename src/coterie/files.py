@@ -54,7 +54,7 @@ def read_json(file: Path) -> dict[str, Any]:
     """Return the mapping in a JSON file, or raise an InputError."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read ({reason(error)}){REMEDY}") from None
     if not isinstance(content, dict):
         raise InputError(f"{file} is not a table of names and values{REMEDY}")
@@ -111,6 +111,14 @@ def replace(source: Path, target: Path) -> None:
                 raise
         time.sleep(pause)
         pause *= 2
+
+
+def path_exists(path: Path) -> bool:
+    """Tell whether there is something at a path; a name that no file can have, such as a long one, has nothing."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def lock_file(file: Path) -> FileLock:

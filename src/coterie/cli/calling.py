@@ -11,14 +11,14 @@ def call(name: str, command: Callable[..., None], arguments: list[str]) -> None:
     """Run a command with arguments of the command line."""
     from jsonargparse import ArgumentParser
 
-    from ..config.parsing import add_command, parse
+    from ..config.parsing import add_command, instantiate, parse
 
     parser = ArgumentParser(
         prog=f"coterie {name}", exit_on_error=False, allow_abbrev=False, description=summary(command)
     )
     add_command(parser, command)
     config = parse(parser, arguments)
-    command(**vars(parser.instantiate(config)))
+    command(**vars(instantiate(parser, config)))
 
 
 def summary(command: Callable[..., None]) -> str:

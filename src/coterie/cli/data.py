@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import InputError, printable, unknown
+from ..files import write
 from ..names import subclass_names
 from .calling import call, print_json, summary
 
@@ -79,14 +81,13 @@ def _inspect(cls: Any, preset: dict[str, Any], arguments: list[str]) -> None:
 
     from ..config.parsing import parse
     from ..data.inspection import contact_sheet, inspect_data
-    from ..data.targets import TaskName
     from ..report.command_tables import print_data
 
     def inspect(
         views: int = 3,
         images: int = 8,
         sheet: str = "contact-sheet.png",
-        task: Literal["auto"] | TaskName = "auto",
+        task: Literal["auto", "single_label", "multi_label"] = "auto",
         json: bool = False,
     ) -> None:
         """Show counts per class, sizes, bad files, duplicates between splits, and a sheet of views.
@@ -98,17 +99,14 @@ def _inspect(cls: Any, preset: dict[str, Any], arguments: list[str]) -> None:
             task: that of the training; images of multi_label may have no label.
             json: print JSON.
         """
-        if min(views, images) < 1:
-            raise InputError("--views and --images must be at least 1.")
+        if not 1 <= min(views, images) <= max(views, images) <= 1000:
+            raise InputError("--views and --images must be from 1 to 1,000.")
         data_set.task = task
         data_set.load()
-        try:  # before every image is read
-            Path(sheet).parent.mkdir(parents=True, exist_ok=True)
-            Path(sheet).open("ab").close()
-        except OSError as error:
-            raise InputError(f"--sheet {sheet} cannot be written ({(error.strerror or '').lower()}).") from None
-        contents = {**inspect_data(data_set), "sheet": sheet}
-        contact_sheet(data_set, views, images).save(sheet, "PNG")
+        _check_writable(Path(sheet))  # before every image is read
+        contents, png = {**inspect_data(data_set), "sheet": sheet}, io.BytesIO()
+        contact_sheet(data_set, views, images).save(png, "PNG")
+        write(Path(sheet), png.getvalue())
         print_json(contents) if json else print_data(contents)
 
     parser = ArgumentParser(
@@ -120,6 +118,18 @@ def _inspect(cls: Any, preset: dict[str, Any], arguments: list[str]) -> None:
     config = parse(parser, [_with_prefix(argument, own, command_options) for argument in arguments])
     data_set = cls(**preset, **vars(config.pop("data", None) or Namespace()))
     inspect(**vars(config))
+
+
+def _check_writable(sheet: Path) -> None:
+    """Refuse a file that cannot be written; nothing is left of the trial."""
+    try:
+        sheet.parent.mkdir(parents=True, exist_ok=True)
+        new = not sheet.exists()
+        sheet.open("ab").close()
+        if new:
+            sheet.unlink()
+    except OSError as error:
+        raise InputError(f"--sheet {sheet} cannot be written ({(error.strerror or '').lower()}).") from None
 
 
 def _with_prefix(word: str, options: list[str], command_options: list[str]) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 from rich.console import Console
 
 from ..config.options import from_options
-from ..errors import InputError, printable
+from ..errors import printable
+from ..experiments.job import check_seeds
 from ..peers.cost import parameters
 from ..report import page
 from ..report.content import ReportSection
@@ -51,8 +52,7 @@ DEMO_ROWS = {
 
 def run_demo(out: Path, seeds: int) -> None:
     """Train both, show the table, write the page and the student."""
-    if seeds < 1:
-        raise InputError(f"--seeds must be at least 1, not {seeds}.")
+    check_seeds(seeds)
     console, data = Console(), from_options(DEMO_OPTIONS).data
     data.load()
     times = "once" if seeds == 1 else f"{seeds} times"

@@ -14,6 +14,7 @@ from ..trust import allow_imports_from_here
 from .calling import call, summary
 from .choosing import cuts, methods, models
 from .comparing import compare
+from .crash import describe_exception, print_traceback
 from .data import data
 from .flags import with_flags
 from .help import command_help
@@ -21,7 +22,7 @@ from .measuring import bench, doctor
 from .reporting import report, reproduce
 from .shipping import export, predict, push
 from .training import demo, evaluate, train
-from .typos import check_words
+from .typos import check_text, check_words
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
@@ -42,19 +43,27 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
+TRACEBACK = "--traceback"
+"""Of every command: print the traceback of an error too."""
 TAKE_CODE = (train, compare, data, evaluate, methods)
 """Commands whose options may name classes of the user's own, to be imported from the working directory."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; print an error as one sentence and exit with its code."""
+    """Run a command; print an error as one sentence and exit with its code.
+
+    `--traceback`, which every command takes, prints the traceback of an error before its sentence.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
+    with_traceback, arguments = TRACEBACK in arguments, [word for word in arguments if word != TRACEBACK]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a pipe on Windows may lack some letters: no reason to fail
             stream.reconfigure(errors="replace")
     try:
         _run(arguments)
     except (InputError, Failure, Stopped) as error:
+        if with_traceback:
+            print_traceback(error)
         message = str(error)
         if arguments[0] in COMMANDS:
             message = with_flags(message, arguments[0], COMMANDS[arguments[0]])
@@ -70,6 +79,12 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
+    except Exception as error:
+        if with_traceback:
+            print_traceback(error)
+        message, code = describe_exception(error)
+        say(message)
+        sys.exit(code)
 
 
 def _run(arguments: list[str]) -> None:
@@ -83,6 +98,7 @@ def _run(arguments: list[str]) -> None:
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     command = COMMANDS[name]
+    check_text(rest)
     if command is not data:  # it has commands of its own
         file = Path(command.__code__.co_filename)
         if {"-h", "--help"} & set(rest):
@@ -103,5 +119,6 @@ def _help() -> str:
     return (
         "Coterie: train the network you will deploy better, without a teacher, by giving it peers.\n\n"
         f"usage: coterie COMMAND [OPTIONS]\n\n{rows}\n\n"
-        "`coterie COMMAND --help` shows its options; start with `coterie demo`."
+        "`coterie COMMAND --help` shows its options; `--traceback` shows where an error comes from. Start with\n"
+        "`coterie demo`."
     )

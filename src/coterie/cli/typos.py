@@ -10,9 +10,27 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from ..errors import unknown
+from ..errors import InputError, unknown
+from ..files import path_exists
 from ..names import PARTS, listed_names, subclass_names, unknown_data, unknown_model, unknown_option
 from .options import CommandOptions, command_options
+
+MAY_BE_EMPTY = ("--only", "--against", "--shard", "--into")
+"""Options for which nothing is a value, their default."""
+
+
+def check_text(words: list[str]) -> None:
+    """Refuse words that can be no value: one with a null character, and an empty one where a name is needed."""
+    before = ""
+    for word in words:
+        if "\0" in word:
+            raise InputError(f"'{word}' has a null character, which no name and no value has.")
+        flag, equals, value = word.partition("=")
+        option = before.replace("_", "-") if not word else flag.replace("_", "-") if equals and not value else None
+        if option is not None and option not in MAY_BE_EMPTY:
+            place = f"after {option}" if option.startswith("-") else "among the words"
+            raise InputError(f"An empty value stands {place}: write one, or leave it out.")
+        before = word
 
 
 def check_words(name: str, file: Path, words: list[str]) -> None:
@@ -60,5 +78,5 @@ def _check_name(option: str, value: str) -> None:
         return
     if option == "method" and value not in ("Method", *(methods := sorted(subclass_names("methods", "Method")))):
         raise unknown("method", value, methods)
-    if option == "data" and value not in (sets := listed_names("data")) and not Path(value).exists():
+    if option == "data" and value not in (sets := listed_names("data")) and not path_exists(Path(value)):
         raise unknown_data(value, sets)

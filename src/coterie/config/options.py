@@ -17,7 +17,7 @@ from ..errors import InputError, unknown
 from ..files import read_yaml
 from ..names import PARTS as PARTS
 from ..trust import check_run
-from .parsing import parse_object
+from .parsing import instantiate, parse_object
 from .recipe import DEFAULT_DATA, Recipe
 from .short_names import data_by_path, full_name, own_optimizer
 from .specs import import_class, labels_in, model_spec, to_spec
@@ -50,10 +50,7 @@ def from_namespace(
         objects: Python objects to use instead of what was parsed under their names.
         labels: the labels in config.yaml of those objects that no file can hold.
     """
-    try:
-        values = parser.instantiate(_as_data(config))
-    except ValueError as error:  # if two types were tried, our own error is the cause
-        raise error.__cause__ if isinstance(error.__cause__, InputError) else error from None
+    values = instantiate(parser, _as_data(config))
     options = {name: values[name] for name in OPTIONS}
     options["method"] = partial(import_class(config.method.class_path), **values.method.keywords)
     options |= objects

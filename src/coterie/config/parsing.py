@@ -42,6 +42,14 @@ def add_command(parser: ArgumentParser, command: Callable[..., None]) -> None:
             parser._option_string_actions["-o"] = action
 
 
+def instantiate(parser: ArgumentParser, config: Namespace) -> Namespace:
+    """Build the objects that parsed options name; if two types were tried, raise the InputError of our own."""
+    try:
+        return parser.instantiate(config)
+    except ValueError as error:
+        raise error.__cause__ if isinstance(error.__cause__, InputError) else error from None
+
+
 def parse_object(parser: ArgumentParser, options: dict[str, Any]) -> Namespace:
     """Parse plain values, as a YAML file holds them, or raise an InputError."""
     with _explained(parser, flags=False):
@@ -119,6 +127,8 @@ def _explain(parser: ArgumentParser, message: str, flags: bool) -> InputError:
     option = f"{mark}{key}{mark}"
     flag_names = {f for a in parser._actions for f in a.option_strings if f.startswith("--")}
     options = sorted(prefix + flag.removeprefix("--") for flag in flag_names)
+    if (error := _explain_name(message, option)) is not None:
+        return error
     if match := re.search(r"unrecognized arguments: (-\S+)", message):
         return unknown_option(match[1].partition("=")[0], options)
     if match := re.search(r"unrecognized arguments: (\S+)", message):
@@ -168,10 +178,32 @@ def _expected(message: str) -> str:
     return " or ".join(filter(None, dict.fromkeys(map(_plain, kinds)))) or "the import path of a class"
 
 
+def _explain_name(message: str, option: str) -> InputError | None:
+    """Return the error of a name that is none of a class or file, or of words that are missing."""
+    if "surrogates not allowed" in message:
+        return InputError(f"{option}: its name is not valid UTF-8, so that no file can hold it.")
+    if match := re.search(r"(?:Unexpected import object|Expected) '?(.*?)'?(?:\. Got| to be a function)", message):
+        named = re.search(r"[Gg](?:ot|iven) value: (\S+)", message)
+        return InputError(f"{option}: {named[1] if named else match[1]} is not a class that can be used here.")
+    if match := re.search(r"Unexpected import path format: (\S+)", message):
+        return InputError(f"{option}: {match[1]} is not the import path of a class, such as my_module.MyClass.")
+    if match := re.search(r"Path is not a file: '?([^'\n]+)", message):
+        return InputError(f"{option}: {Path(match[1]).name} is not a file.")
+    if match := re.search(r"the following arguments are required: ([\w, ]+)$", message):
+        return InputError(
+            f"{match[1].replace(', ', ' and ')} {'are' if ',' in match[1] else 'is'} missing: see --help."
+        )
+    return None
+
+
 def _plain(kind: str) -> str:
     """Name a type in plain words."""
     names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "NoneType": ""}
-    names |= {"Sequence": "a list such as [a, b]", "dict": "a mapping such as '{a: 1}'"}
+    names |= {
+        "Sequence": "a list such as [a, b]",
+        "tuple": "a list such as [a, b]",
+        "dict": "a mapping such as '{a: 1}'",
+    }
     if match := re.fullmatch(r"<class '(?:\w+\.)*(\w+)'>", kind):
         return names.get(match[1], match[1])
     if match := re.fullmatch(r"(?:typing\.)?Literal\[(.*)\]", kind):

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD, Optimizer, SparseAdam
 from torch.optim.lr_scheduler import LRScheduler
 
 from .. import methods
@@ -160,8 +160,8 @@ class Recipe:
             raise InputError(f"`epochs` must be at most {MOST_EPOCHS:,}, not {self.epochs:,}.")
         if not 0 <= self.seed < 2**63:
             raise InputError(f"`seed` must be from 0 to 2^63 - 1, not {self.seed}.")
-        if self.branch_noise < 0:
-            raise InputError(f"`branch_noise` must not be negative, not {self.branch_noise}.")
+        if not 0 <= self.branch_noise < math.inf:
+            raise InputError(f"`branch_noise` must be a finite number from 0 on, not {self.branch_noise}.")
         for name in ("warmup", "ramp_up", "ema_horizon"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(
@@ -211,8 +211,10 @@ class Recipe:
         steps = self.epochs * self.steps_per_epoch
         beta = 1.0 - 1.0 / max(1.0, self.ema_horizon * steps)
         options = self.method_options
-        if not options.get("temperature", 1.0) > 0:
+        if not 0 < options.get("temperature", 1.0) < math.inf:
             raise InputError(f"`method.temperature` must be greater than 0, not {options['temperature']}.")
+        if not 0 <= (options.get("ramp_up") or 0.0) < math.inf:
+            raise InputError(f"`method.ramp_up` is a number of epochs, from 0 on, not {options['ramp_up']}.")
         scheduled = {"ramp_up": self.ramp_up * self.epochs, "beta": beta}
         scheduled = {name: value for name, value in scheduled.items() if name in options and options[name] is None}
         method = self.method(net, **scheduled)
@@ -243,8 +245,11 @@ class Recipe:
             optimizer = self.optimizer([group for group in groups if group["params"]])
         except (TypeError, ValueError) as error:
             raise InputError(f"`optimizer`: {error}.") from None
-        if not all(math.isfinite(group.get("lr", 0.0)) for group in optimizer.param_groups):
-            raise InputError("`optimizer.lr` must be a finite number.")
+        for name, value in optimizer.defaults.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InputError(f"`optimizer.{name}` must be a finite number.")
+        if isinstance(optimizer, SparseAdam):
+            raise InputError("SparseAdam wants sparse gradients, which these networks do not have: take Adam.")
         closure = inspect.signature(optimizer.step).parameters.get("closure")
         if closure is not None and closure.default is closure.empty:
             raise InputError(

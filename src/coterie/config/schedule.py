@@ -51,6 +51,8 @@ class Cosine(Schedule):
     """
 
     def __init__(self, floor: float = 0.0) -> None:
+        if not 0 <= floor < math.inf:
+            raise InputError(f"`floor` of Cosine is a factor of the learning rate, from 0 on, not {floor}.")
         self.floor = floor
 
     def __call__(self, progress: float) -> float:

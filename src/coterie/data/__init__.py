@@ -56,6 +56,8 @@ def find_data_set(name: str) -> tuple[type[Data], dict[str, Any]]:
         cls = getattr(import_torchvision(module), last)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{name} is no folder and cannot be imported: {error}.") from None
+    if not callable(cls):
+        raise InputError(f"{name} is no folder, and no class of data sets.")
     return (cls, {}) if isinstance(cls, type) and issubclass(cls, Data) else (sets["dataset"], {"source": name})
 
 

@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 import tempfile
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
@@ -44,6 +45,7 @@ def fetch_cifar(cls: type[Cifar], root: Path, url: str | None = None) -> str:
         _check_files(cls, target)
         return f"{target} is complete: every checksum is right."
     source = url or SITE + archive.name
+    _check_address(source)
     by_hand = f"By hand: get {archive.name} (MD5 {cls.archive_md5}), put it into {root}, and repeat this command"
     try:
         if not archive.is_file():
@@ -63,6 +65,17 @@ def fetch_cifar(cls: type[Cifar], root: Path, url: str | None = None) -> str:
         raise InputError(f"{archive} cannot be unpacked ({error}).") from None
     _check_files(cls, target)
     return f"{target}: {len(cls.files)} files from {source}, every checksum is that of the official release."
+
+
+def _check_address(url: str) -> None:
+    """Refuse what is no address of a file before a directory is made for it."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError:
+        parts = urllib.parse.urlsplit("")
+    place = parts.path if parts.scheme == "file" else parts.hostname
+    if parts.scheme not in ("http", "https", "ftp", "file") or not place:
+        raise InputError(f"'{url}' is no address: it needs the form https://host/file.")
 
 
 def _check_files(cls: type[Cifar], target: Path) -> None:

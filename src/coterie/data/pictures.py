@@ -22,6 +22,8 @@ from .sampler import Indices
 from .streaming import Streamed
 from .subset import Labels, counted_class
 
+LARGEST_SIDE = 4096
+"""Of a view, in pixels: a batch of larger ones fits no memory."""
 TEST_PART = 5
 """One in this many images of each class is a test image where a set comes without any."""
 TEST_STREAM = 20261118
@@ -44,6 +46,8 @@ class Pictures(Streamed):
         super().__init__(**options)
         if size < 8:
             raise InputError(f"`size` must be at least 8 pixels, not {size}.")
+        if size > LARGEST_SIDE:
+            raise InputError(f"`size` must be at most {LARGEST_SIDE:,} pixels, not {size:,}.")
         self.size = size
         self.shape = (3, size, size)
         self.short = size * 8 // 7

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,8 +13,9 @@ from scipy.special import expit, logit
 from torch import Tensor, nn
 
 from ..config.recipe import Recipe
+from ..data.pictures import LARGEST_SIDE
 from ..errors import InputError, unknown, warn
-from ..files import atomic_path, write
+from ..files import atomic_path, read_json, write
 from ..methods import Method
 from ..methods.base import Ensemble
 from ..metrics.evaluate import calibrations
@@ -135,8 +135,8 @@ def _describe_export(
     """Return the predictor's metadata with its scores, its image size and where it was trained."""
     metadata = describe_predictor(recipe, method, name, epochs)
     if size is not None:
-        if size < 1:
-            raise InputError(f"`size` must be at least 1 pixel, not {size}.")
+        if not 1 <= size <= LARGEST_SIDE:
+            raise InputError(f"`size` must be at least 1 pixel and at most {LARGEST_SIDE:,}, not {size:,}.")
         short = metadata.input["resize"]
         if short is not None:
             metadata.input["resize"] = max(size, round(short * size / min(metadata.input["size"])))
@@ -150,7 +150,7 @@ def _describe_export(
     elif size is None:
         record = deployed_record(RunDirectory(directory).metrics(), recipe.select)
         metadata.scores = {"split": record["split"], **record["predictors"].get(name, {})}
-    environment = json.loads((directory / "environment.json").read_text(encoding="utf-8"))
+    environment = read_json(directory / "environment.json")
     for key in ("date", "commit", "coterie", "torch", "python", "processor"):
         metadata.provenance[key] = environment.get(key)
     return metadata

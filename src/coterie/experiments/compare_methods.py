@@ -28,9 +28,12 @@ def method_class(method: MethodChoice) -> type[Method]:
     if "." not in method:
         raise unknown("method", method, methods)
     try:
-        return class_and_options(import_class(method))[0]
+        imported = import_class(method)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"The method {method} cannot be imported: {error}.") from None
+    if not isinstance(imported, type | partial):
+        raise InputError(f"{method} is no class of methods.")
+    return class_and_options(imported)[0]
 
 
 def method_label(method: MethodChoice) -> str:

@@ -19,7 +19,7 @@ from ..peers.net import standalone
 from .compare_methods import Options
 from .directory import check_directory, write_note
 from .estimate import Speed, format_duration, measure_speed, seconds_at_cost, wall_clock
-from .job import Job
+from .job import Job, check_seeds
 from .recipe_job import job_of
 
 NOTE = "compare.json"
@@ -51,8 +51,7 @@ class CompareRequest:
     budget: str | None = None
 
     def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise InputError(f"`seeds` must be at least 1, not {self.seeds}.")
+        check_seeds(self.seeds)
         if self.budget is not None:
             read_duration("budget", self.budget)
         check_directory(self.out, NOTE)

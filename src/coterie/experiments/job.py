@@ -10,11 +10,23 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ..errors import InputError
 from ..methods import Method, available
 from ..runs.reader import class_name, object_name
 
 Options = Mapping[str, Any]
 """Flags of `coterie train` without their dashes: {'model': 'resnet32', 'method.weight': 0.1, ...}."""
+
+
+MOST_SEEDS = 10_000
+
+
+def check_seeds(seeds: int) -> None:
+    """Refuse a number of seeds that is none, or that nobody can wait for."""
+    if seeds < 1:
+        raise InputError(f"`seeds` must be at least 1, not {seeds}.")
+    if seeds > MOST_SEEDS:
+        raise InputError(f"`seeds` must be at most {MOST_SEEDS:,}, not {seeds:,}.")
 
 
 @dataclass(frozen=True)

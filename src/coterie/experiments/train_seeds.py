@@ -13,7 +13,7 @@ from ..report.table import Table, number, spread, text
 from ..runs.reader import Result, score
 from ..runs.selection import errors_sentence
 from .directory import check_directory, write_note
-from .job import Job
+from .job import Job, check_seeds
 from .recipe_job import job_of
 from .run_state import run_state
 from .runner import LAUNCHERS, run_jobs
@@ -24,8 +24,7 @@ NOTE = "seeds.json"
 
 def seed_jobs(recipe: Recipe, seeds: int, out: Path) -> list[Job]:
     """Return the jobs of so many seeds, from the recipe's own on; refuse what no run could be trained from."""
-    if seeds < 1:
-        raise InputError(f"`seeds` must be at least 1, not {seeds}.")
+    check_seeds(seeds)
     if (out / "config.yaml").is_file():
         raise InputError(f"{out} holds a single run: choose another `out` for the runs of several seeds.")
     check_directory(out, NOTE)

@@ -17,6 +17,7 @@ from ..errors import InputError
 from ..peers.ema import MeanPeers
 from ..peers.net import PeerNet, Peers, own_code, standalone
 from .cross_entropy import CrossEntropy
+from .losses import check_terms
 from .task import Task
 
 Views = Sequence[Tensor]
@@ -84,9 +85,10 @@ class Method(nn.Module, ABC):
         targets = self._checked(targets, len(batches[0]))
         if self._compiled is not None:
             # A number would be a constant of the graph, and every epoch compile another one.
-            return self._compiled(batches, targets, torch.full((), float(epoch), device=batches[0].device))
-        terms: dict[str, Tensor] = super().__call__(batches, targets, epoch)
-        return terms
+            terms = self._compiled(batches, targets, torch.full((), float(epoch), device=batches[0].device))
+        else:
+            terms = super().__call__(batches, targets, epoch)
+        return check_terms(terms, type(self).forward)
 
     @abstractmethod
     def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:

@@ -9,8 +9,10 @@ them. Half precision is widened to float32 first.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -125,6 +127,25 @@ def ramp_up(epoch: float, length: float | None = None, weight: float = 1.0) -> f
     if epoch >= length:
         return weight
     return weight * math.exp(-5.0 * (1.0 - epoch / length) ** 2)
+
+
+def check_terms(terms: Any, forward: Callable[..., Any]) -> dict[str, Tensor]:
+    """Return what a method's `forward` gave; refuse anything but terms by name, one number each, with `loss`."""
+    if not isinstance(terms, dict):
+        problem = f"it returned {type(terms).__name__}"
+    elif "loss" not in terms:
+        problem = f"it has no 'loss' among {', '.join(map(str, terms)) or 'no terms'}"
+    elif wrong := next((name for name, term in terms.items() if not isinstance(term, Tensor)), None):
+        problem = f"'{wrong}' is {type(terms[wrong]).__name__}"
+    elif wrong := next((name for name, term in terms.items() if term.dim()), None):
+        problem = f"'{wrong}' has the shape {tuple(terms[wrong].shape)}"
+    else:
+        return terms
+    code = inspect.unwrap(forward).__code__
+    raise InputError(
+        f"{forward.__qualname__} ({code.co_filename}, line {code.co_firstlineno}) must return a dict of tensors "
+        f"of one number each, with their sum as 'loss', but {problem}: `return total(name=...)` makes one."
+    )
 
 
 def total(**weighted: Tensor) -> dict[str, Tensor]:

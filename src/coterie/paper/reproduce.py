@@ -19,7 +19,7 @@ from ..config.parsing import parse
 from ..config.recipe import Recipe
 from ..errors import InputError, unknown
 from ..experiments.directory import check_directory, write_note
-from ..experiments.job import Job, distinct, shard
+from ..experiments.job import Job, check_seeds, distinct, shard
 from ..experiments.run_state import run_state
 from ..experiments.runner import LAUNCHERS, print_status, run_jobs
 from .cells import ResultCell, select_cells, table_cells
@@ -77,8 +77,7 @@ class Reproduction:
         self.brief = brief
         self.out = default_out(experiment, self.protocol) if out is None else out
         self.seeds = planned_seeds(experiment, self.protocol) if seeds is None else seeds
-        if self.seeds < 1:
-            raise InputError(f"--seeds must be at least 1, not {self.seeds}.")
+        check_seeds(self.seeds)
         self.everything = table_cells(experiment, self.protocol, self.seeds)
         self.cells: Sequence[ResultCell] = select_cells(self.everything, only) if only else self.everything
         rows = dict.fromkeys(cell.row for cell in self.everything)

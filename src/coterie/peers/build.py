@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, reason, warn
+from ..errors import InputError, origin, reason, warn
 from .in_place import trial_copy
 from .trace import Split, Trace, evaluating, shared_parameters
 
@@ -48,8 +48,10 @@ def trace_logits(model: nn.Module, example: Tensor) -> Trace:
         trace = Trace(model, example)
     except Exception as error:  # whatever a user's forward may raise
         size = "x".join(map(str, example.shape[1:]))
+        place = f" ({own})" if (own := origin(error)) else ""
         raise InputError(
-            f"{type(model).__name__} fails on a batch of {size} images: {type(error).__name__}: {reason(error)}"
+            f"{type(model).__name__} fails on a batch of {size} images{place}: {type(error).__name__}: "
+            f"{reason(error)}"
         ) from error
     _check_logits(model, trace.output, example)
     with trial_copy(model, example) as (trained, images):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ..errors import InputError
 from ..methods import Method
 from ..methods.base import Views
 from .precision import Precision
@@ -36,6 +37,8 @@ class Step:
         """Add the gradients of a batch, or of a part of it that has this weight; return its loss terms."""
         with self.precision.autocast():
             terms: dict[str, Tensor] = self.forward(views, targets, epoch)
+        if not terms["loss"].requires_grad:
+            raise InputError(f"The 'loss' of {type(self.method).__name__} depends on no weight that is trained.")
         self.precision.backward(terms["loss"] * weight)
         return terms
 

@@ -1,0 +1,121 @@
+"""Whichever file operation of a command fails or is its last, nothing is lost, and the same command completes."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from tests.helpers.common import linux_only, printed
+from tests.helpers.device import NAME
+from tests.helpers.engine import outcome, same
+
+from .operations import FaultKind, Faults, run
+
+pytestmark = [linux_only, pytest.mark.skipif(NAME != "cpu", reason="its processes are forked")]
+KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+SMALL = ["--model", "resnet8", "--method", "Baseline", "--data", "digits", "--data.limit", "5", "--batch", "25"]
+TRAIN = ["train", *SMALL, "--epochs", "2", "--checkpoint_every", "0s"]
+
+
+def trained(folder: Path) -> Any:
+    return outcome(folder / "out"), (folder / "out/student.safetensors").read_bytes()
+
+
+def digests(folder: Path, *left_out: str) -> dict[str, str]:
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.name not in left_out]
+    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A command, and what it leaves in its folder, which must be the same to the bit after any fault."""
+
+    words: list[str]
+    result: Callable[[Path], Any]
+    sample: int
+    """How many of its faults are tried every day."""
+
+
+SCENARIOS = {
+    "train": Scenario([*TRAIN, "--out", "out"], trained, 16),
+    "export": Scenario(["export", "run", "-o", "student.safetensors"], digests, 8),
+    "evaluate": Scenario(["evaluate", "run", "--costs"], digests, 8),
+    "report": Scenario(["report", "run", "-o", "report.html"], digests, 8),
+}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a finished run; all that commands import is imported, and costs are not measured."""
+    folder = tmp_path_factory.mktemp("prepared")
+    printed(*TRAIN, "--out", folder / "run")
+    printed("export", folder / "run", "-o", folder / "warm.safetensors")
+    printed("report", folder / "run", "-o", folder / "warm.html")
+    for file in folder.glob("warm*"):
+        file.unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("coterie.deploy.latency.measure_costs", lambda *_: {"plain": {"parameters": 1, "macs": 1}})
+        patch.setattr("coterie.report.command_tables.print_evaluation", lambda *_: None)
+        yield folder
+
+
+def attack(name: str, prepared: Path, tmp_path: Path, points: Callable[[int], list[int]]) -> None:
+    """Try faults of every kind at points among the operations of a command; count and check."""
+    scenario, scratch = SCENARIOS[name], tmp_path / "scratch"
+    scratch.mkdir()
+
+    def folder(copy: str) -> Path:
+        return Path(shutil.copytree(prepared, tmp_path / copy))
+
+    whole = folder("whole")
+    undisturbed = run(scenario.words, whole, Faults(whole), scratch)
+    assert undisturbed.code == 0 and undisturbed.names, undisturbed
+    expected, before = scenario.result(whole), digests(prepared)
+    tried, survived, problems = 0, 0, []
+    for at in points(len(undisturbed.names)):
+        for kind in KINDS if "slow" in tmp_path.name else [KINDS[at % len(KINDS)]]:
+            place = folder(f"{at}-{kind}")
+            hit = run(scenario.words, place, Faults(place, at, kind), scratch)
+            again = run(scenario.words, place, Faults(place), scratch)
+            tried += 1
+            clean = "Traceback" not in hit.errors and "error in Coterie" not in hit.errors
+            lines = [line for line in hit.errors.splitlines() if line.startswith("coterie: ")]
+            ended = hit.code == -9 if kind in ("kill", "tear") else hit.code in (0, 1, 2) and len(lines) <= 2
+            kept = digests(place / "run", "costs.json").items() >= digests(prepared / "run").items()
+            equal = again.code == 0 and same(scenario.result(place), expected)
+            if clean and ended and kept and equal:
+                survived += 1
+                shutil.rmtree(place)
+            else:
+                problem = (
+                    f"{kind} at {at} ({undisturbed.names[at]}): {hit.code} {clean=} {ended=} {kept=} {equal=}"
+                )
+                problems.append(f"{problem}\n{hit.errors[-1500:]}\n{again.code} {again.errors[-800:]}")
+    assert digests(prepared) == before
+    print(
+        f"{name}: {len(undisturbed.names)} operations, {tried} faults tried, {survived} survived", file=sys.stderr
+    )
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_sample_of_faults(name: str, prepared: Path, tmp_path: Path) -> None:
+    count = SCENARIOS[name].sample
+
+    def spread(operations: int) -> list[int]:
+        return sorted({round(i * (operations - 1) / (count - 1)) for i in range(count)})
+
+    attack(name, prepared, tmp_path, spread)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_fault(name: str, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    attack(name, prepared, tmp_path_factory.mktemp("slow"), lambda operations: list(range(operations)))
