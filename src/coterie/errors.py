@@ -14,6 +14,10 @@ DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068
 """Characters that turn the direction of writing: with them, `gpj.exe` looks like `exe.jpg`."""
 
 
+WARNING = "warning: "
+"""What a warning begins with; a runner looks for it in the logs of its runs."""
+
+
 class InputError(ValueError):
     """Bad input. The command line prints the message alone and exits with code 2."""
 
@@ -38,7 +42,7 @@ def note(message: str) -> None:
 
 def warn(message: str) -> None:
     """Print a warning to standard error."""
-    say(f"warning: {message}")
+    say(f"{WARNING}{message}")
 
 
 def say(message: str) -> None:
