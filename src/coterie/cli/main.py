@@ -42,7 +42,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
-TAKE_CODE = (train, compare, data, evaluate)
+TAKE_CODE = (train, compare, data, evaluate, methods)
 """Commands whose options may name classes of the user's own, to be imported from the working directory."""
 
 
