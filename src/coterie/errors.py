@@ -18,6 +18,8 @@ DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068
 
 
 PACKAGE = Path(__file__).parent
+WARNING = "warning: "
+"""What a warning begins with; a runner looks for it in the logs of its runs."""
 
 
 class InputError(ValueError):
@@ -44,7 +46,7 @@ def note(message: str) -> None:
 
 def warn(message: str) -> None:
     """Print a warning to standard error."""
-    say(f"warning: {message}")
+    say(f"{WARNING}{message}")
 
 
 def say(message: str) -> None:

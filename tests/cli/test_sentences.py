@@ -16,7 +16,7 @@ from coterie.config import options
 from coterie.config.parsing import parse
 from coterie.models.resnet import resnet8
 from coterie.peers.build import example_for
-from tests.helpers.common import picture, printed, refused
+from tests.helpers.common import coterie, picture, printed, refused
 
 SMALL = ["train", "--model", "resnet8", "--data", "digits", "--data.limit", 6, "--batch", 20, "--epochs", 1]
 OWN_METHOD = '''
@@ -97,7 +97,7 @@ def test_predict_takes_a_run_directory(tmp_path: Path) -> None:
 def test_own_methods_are_shown_with_their_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_sentences.py").write_text(OWN_METHOD)
     monkeypatch.chdir(tmp_path)
-    text = printed("methods", "own_sentences.Halved", "PCL")[0]
+    text = coterie("methods", "own_sentences.Halved", "PCL", cwd=tmp_path).stdout  # as users call it
     assert "own_sentences.Halved (one network): Cross-entropy, halved." in text
     assert re.search(r"--method.factor +│ 0.5 +│ what the loss is multiplied by. +│", text)
     assert "--method.ensemble_gradient" in text

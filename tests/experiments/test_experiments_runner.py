@@ -310,6 +310,17 @@ def test_what_goes_wrong_around_one_run_does_not_end_the_others(tmp_path: Path) 
     assert set(failed.values()) == {"OSError: no space left on device"}
 
 
+def test_warnings_of_runs_are_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = jobs(2)
+    (tmp_path / "logs").mkdir()
+    log_file(tmp_path, first).write_text("coterie train\ncoterie: warning: batches are small.\nPCL  epoch 1/2\n")
+    log_file(tmp_path, second).write_text("coterie: warning: batches are small.\ncoterie: warning: it guesses.\n")
+    assert run_jobs([first, second], tmp_path, Recorder(tmp_path)) == {}
+    lines = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert [line.partition("-s")[2].partition(": ")[2] for line in lines] == ["batches are small.", "it guesses."]
+    assert lines[1] == f"coterie: warning: {second.name}: it guesses."
+
+
 def test_kept_metrics_are_done_but_no_teacher(tmp_path: Path) -> None:
     job = jobs(1)[0]
     write_run(tmp_path, job, {"peer1": 12.0})

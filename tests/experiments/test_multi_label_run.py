@@ -163,7 +163,7 @@ def test_evaluation_and_report_name_the_scores(run: Path, tmp_path: Path) -> Non
     printed("report", run / "run", "-o", tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text()
     assert "100 − mAP" in page and "has a mAP of" in page and "average precision %" in page
-    assert "errs on" not in page and "top-5" not in page
+    assert "errs on" not in page and "top-5" not in page and "balanced error %" not in page
     assert "mAP %" in coterie.load(run / "run")._repr_html_() and ", mAP " in repr(coterie.load(run / "run"))
 
 

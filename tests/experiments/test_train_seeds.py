@@ -15,8 +15,10 @@ from coterie.config.recipe import Recipe
 from coterie.experiments import train_seeds as module
 from coterie.experiments.recipe_job import job_of
 from coterie.methods import Method
+from coterie.paper.cells import table_cells
 from coterie.training.loop import train_recipe
 from tests.helpers.common import build_once, printed, refused
+from tests.helpers.experiment import toy, write_run
 
 WORDS = ["--model", "resnet8", "--data.limit", "5", "--batch", "25", "--epochs", "2", "--checkpoint_every", "0s"]
 SEEDS = (3, 4, 5)
@@ -89,6 +91,18 @@ def test_it_continues_what_is_missing(undisturbed: Path, tmp_path: Path, monkeyp
 
     monkeypatch.setattr(module, "run_jobs", lambda *_: pytest.fail("it trained"))
     assert printed("train", *WORDS, "--seed", 3, "--seeds", 3, "--out", out)[0] == text
+
+
+def test_of_several_labels_an_image_the_column_is_that_of_map(tmp_path: Path) -> None:
+    job = table_cells("fig3", toy(), 1)[0].jobs[0]
+    metrics = write_run(tmp_path, job, {"peer1": 12.0, "mean1": 11.0}) / "metrics.jsonl"
+    assert module.seeds_table([job], tmp_path).columns[1] == "error %"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    for predictor in (score for line in lines for score in line["predictors"].values()):
+        predictor["map"] = 100 - predictor["error"]
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    table = module.seeds_table([job], tmp_path)
+    assert table.columns[1] == "100 − mAP" and "100 − mAP on the test images" in table.title
 
 
 def test_a_run_that_fails_is_told(undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

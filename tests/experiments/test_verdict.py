@@ -73,6 +73,19 @@ def test_an_unclear_difference_says_how_many_seeds_it_would_take() -> None:
     )
 
 
+def test_equal_errors_ask_for_no_seeds() -> None:
+    """No number of seeds shows a difference of nothing."""
+    results = [result("PCL", 0.0, 0.0, 0.0), result("DML", 0.5, -0.5, 0.01)]
+    first, second = sentences(verdict("Baseline", results, "test images"))
+    assert first.startswith("Nothing can be said yet: over 3 seeds")
+    assert second == (
+        "To see a difference as large as now takes more than 50 seeds for DML (+0.00 points); PCL has the error "
+        "of Baseline with every seed."
+    )
+    _, second = sentences(verdict("Baseline", results[:1], "test images"))
+    assert second == "PCL has the error of Baseline with every seed."
+
+
 def test_a_reference_that_is_clearly_better_is_told_too() -> None:
     first, second = sentences(verdict("Baseline", [result("PCL", 2.0, 2.2, 1.8)], "test images"))
     assert first.startswith(

@@ -25,6 +25,7 @@ def test_the_runs_of_the_paper_are_counted_without_data(tmp_path: Path, monkeypa
     work = sum(job.epochs * job.step_cost() for job in jobs.values())
     assert f"{len(jobs)} runs; {epochs:,} epochs left, as much work as {work:,.0f} of the plain networks" in text
     assert f"{len(jobs)} cannot be estimated" in text and "cifar10 is not under data" in text
+    assert "epochs left" in text and "time here" not in text  # no column of nothing
 
 
 def test_a_long_step_is_measured_on_a_part_of_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:

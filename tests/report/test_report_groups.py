@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -67,6 +68,19 @@ def test_no_verdict_on_runs_that_go_on(copied: Path) -> None:
         grouping.group_runs([runs.read_run(path) for path in runs.find_runs([copied])])
     )
     assert len(sentences) == 4 and sentences[-1] == "1 more is in the table."
+
+
+def test_equal_errors_are_no_difference(copied: Path) -> None:
+    for seed in (0, 1):
+        file = copied / f"PCL-{seed}" / "metrics.jsonl"
+        last = json.loads((copied / f"Baseline-{seed}" / "metrics.jsonl").read_text().splitlines()[-1])
+        error = last["predictors"][last["deployed"]]["error"]
+        records = [json.loads(line) for line in file.read_text().splitlines()]
+        records[-1]["predictors"][records[-1]["deployed"]]["error"] = error
+        file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    paths = [copied / f"{method}-{seed}" for method in ("Baseline", "PCL") for seed in (0, 1)]
+    sentence, *_ = summary.summary_sentences(grouping.group_runs([runs.read_run(path) for path in paths]))
+    assert ": no difference (+0.00 ± 0.00 points" in sentence
 
 
 def test_an_option_that_is_switched_off_tells_recipes_apart(copied: Path) -> None:

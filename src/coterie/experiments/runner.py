@@ -10,11 +10,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from ..errors import Failure, printable
+from ..errors import WARNING, Failure, printable, warn
 from .job import Job
 from .launch_local import LocalLauncher
 from .launch_ray import RayLauncher
-from .run_state import failure_file, run_state
+from .run_state import failure_file, log_file, run_state
 
 
 class Launcher(Protocol):
@@ -40,7 +40,7 @@ def run_jobs(jobs: Sequence[Job], out: Path, launcher: Launcher) -> dict[str, st
     needed = needed_teachers(jobs, out)
     waiting = [job for job in jobs if run_state(out, job, weights=job.name in needed).kind != "done"]
     total, failed, running = len(waiting), dict[str, str](), dict[Future[str | None], Job]()
-    unfinished = {job.name for job in waiting}
+    unfinished, warnings = {job.name for job in waiting}, set[str]()
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
         while waiting or running:
@@ -58,6 +58,10 @@ def run_jobs(jobs: Sequence[Job], out: Path, launcher: Launcher) -> dict[str, st
                 if reason := _outcome(future):
                     failed[job.name] = reason
                 print_status(f"[{total - len(waiting) - len(running)}/{total}] {job.name}: {reason or 'done'}")
+                for warning in _read_warnings(out, job):
+                    if warning not in warnings:  # most are the same for every seed
+                        warn(f"{job.name}: {warning}")
+                        warnings.add(warning)
     finally:
         launcher.stop()
         signal.signal(signal.SIGTERM, previous)
@@ -82,6 +86,14 @@ def _outcome(future: Future[str | None]) -> str | None:
         return future.result()
     except Exception as error:
         return f"{type(error).__name__}: {error}"
+
+
+def _read_warnings(out: Path, job: Job) -> list[str]:
+    """Return the warnings of a run from its log: it has no screen of its own."""
+    log = log_file(out, job)
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
+    start = f"coterie: {WARNING}"
+    return [line.removeprefix(start) for line in lines if line.startswith(start)]
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

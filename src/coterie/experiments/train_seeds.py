@@ -63,9 +63,10 @@ def seeds_table(jobs: Sequence[Job], out: Path) -> Table:
     rows.append([text("all"), spread(error), spread(nll, 3), text(""), text("")])
     first = next(iter(runs.values()))
     images = "held-out images" if first.last.get("split") == "val" else "test images"
+    several = _score(first, "map") is not None
     return Table(
-        f"{first.method}, {first.setting}: error on the {images}",
-        ["seed", "error %", "NLL", "weights", "run"],
+        f"{first.method}, {first.setting}: {'100 − mAP' if several else 'error'} on the {images}",
+        ["seed", "100 − mAP" if several else "error %", "NLL", "weights", "run"],
         rows,
         f"The last row has mean ± sample standard deviation. {errors_sentence(first.select)}",
     )

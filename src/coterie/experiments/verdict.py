@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..metrics.seeds import Difference, Spread, paired, paired_differences, seeds_needed, seeds_won
+from ..metrics.seeds import TOLERANCE, Difference, Spread, paired, paired_differences, seeds_needed, seeds_won
 
 MOST_SEEDS = 50
 """Beyond this, the number of seeds that would be needed is not told."""
@@ -48,6 +48,11 @@ class MethodResult:
         return self.difference is not None and self.difference.clear
 
     @property
+    def equal(self) -> bool:
+        """Whether it errs as often as the reference with every seed: no number of seeds would tell them apart."""
+        return all(abs(difference) <= TOLERANCE for difference in self.differences)
+
+    @property
     def mean(self) -> float:
         """The mean of the differences."""
         return self.difference.mean if self.difference is not None else 0.0
@@ -67,6 +72,8 @@ def verdict(reference: str, results: Sequence[MethodResult], images: str) -> str
     better = sorted((r for r in compared if r.clear and r.mean < 0), key=lambda result: result.error.mean)
     worse = sorted((r for r in compared if r.clear and r.mean > 0), key=lambda result: result.mean)
     unclear = [result for result in compared if not result.clear]
+    different = [result for result in unclear if not result.equal]
+    equal = [result for result in unclear if result.equal]
     parts = [*_parts("is clearly better than {} too", "are clearly better than {} too", better[1:], reference)]
     if better:
         best = better[0]
@@ -85,8 +92,11 @@ def verdict(reference: str, results: Sequence[MethodResult], images: str) -> str
             parts = [f"it errs less than {worse[0].label} with {_of(lost, worse[0])} seeds"]
     if better or unclear:
         parts += _parts("is clearly worse than {}", "are clearly worse than {}", worse, reference)
-    if unclear:
-        parts.append(f"to see a difference as large as now takes {_listed([_needed(r) for r in unclear])}")
+    if different:
+        parts.append(f"to see a difference as large as now takes {_listed([_needed(r) for r in different])}")
+    parts += _parts(
+        "has the error of {} with every seed", "have the error of {} with every seed", equal, reference
+    )
     if missing:
         parts.append(f"{_listed(missing)} {'has' if len(missing) == 1 else 'have'} no finished run yet")
     second = "; ".join(parts)

@@ -85,7 +85,10 @@ def list_runs(reproduction: Reproduction, jobs: Sequence[Job], processes: int | 
         )
     protocol, console = reproduction.protocol, Console()
     title = f"{reproduction.experiment}, {protocol.name}: {protocol.description}"
-    print_table(Table(title, ["run", "state", "epochs left", "cost", "time here"], rows), console)
+    columns = ["run", "state", "epochs left", "cost", "time here"]
+    if not times:
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    print_table(Table(title, columns, rows), console)
     parts = [
         f"{len(jobs)} runs",
         f"{epochs:,} epochs left, as much work as {plain_epochs:,.0f} of the plain networks",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from .content import ReportSection
 from .groups import Group
-from .score_columns import error_heading
+from .score_columns import balanced_column, error_heading
 from .sections import by_setting, error_cell
 from .summary import ratio
 from .table import Cell, number, spread, text
@@ -17,13 +17,14 @@ def deployment_section(groups: Sequence[Group]) -> ReportSection:
     """Show student and ensemble where they are used."""
     lead = "What using the network costs. The student is the plain network: peers are gone once it is trained."
     section = ReportSection("deployment", "Student and ensemble in use", lead)
+    balanced = list(balanced_column(groups))
     rows = [
         [
             text(g.setting),
             text(g.label),
             text(f"student ({name})" if name == g.deployed else name),
             error_cell(g, None if name == g.deployed else name),
-            spread(g.final("balanced_error", None if name == g.deployed else name)),
+            *(spread(g.final("balanced_error", None if name == g.deployed else name)) for _ in balanced),
             number(network.parameters),
             number(network.macs),
             number(network.latency_ms, "{:.2f}"),
@@ -33,7 +34,7 @@ def deployment_section(groups: Sequence[Group]) -> ReportSection:
         for name, network in g.evaluation.networks.items()
     ]
     if rows:
-        columns = ["method", "network", error_heading(groups), "balanced error %", "parameters", "MACs"]
+        columns = ["method", "network", error_heading(groups), *balanced, "parameters", "MACs"]
         columns += ["latency, ms", "latency, × plain"]
         note = (
             "Latency: median for one image, on the machine that evaluated the run, measured in turns with the "

@@ -74,7 +74,8 @@ def _story(groups: Sequence[Group]) -> str:
     change = f"{100 * abs(gap.mean) / theirs.mean:.0f} %" if theirs.mean else f"{abs(gap.mean):.2f} points"
     rivals = sum(g is not base and g.finished for g in groups)
     chosen = f" It is the lowest of {rivals} recipes, which flatters it a little." if rivals > 1 else ""
-    return f"{both}: {change} {'fewer' if gap.mean <= 0 else 'more'} errors ({_caveat(gap)}).{chosen}"
+    outcome = f"{change} {'fewer' if gap.mean < 0 else 'more'} errors" if gap.mean else "no difference"
+    return f"{both}: {outcome} ({_caveat(gap)}).{chosen}"
 
 
 def _caveat(gap: Difference) -> str:
