@@ -29,7 +29,7 @@ from coterie.runs.directory import RunDirectory
 from coterie.runs.reader import read_run
 from tests.helpers.common import picture, printed
 
-DAILY = int(os.environ.get("COTERIE_FUZZ_EXAMPLES", "25"))
+DAILY = int(os.environ.get("COTERIE_FUZZ_EXAMPLES", "40"))
 SLOW = 1500
 REFUSALS = (InputError, Failure, Unreadable)
 NASTY = [

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..errors import InputError, warn
+from ..errors import InputError, reason, warn
 from ..files import atomic_path
 
 COST = 0.01
@@ -45,7 +45,7 @@ class Checkpoints:
             try:
                 return _read(file)
             except Exception as error:  # a damaged file may raise almost anything
-                warn(f"{file} is damaged ({error}).")
+                warn(f"{file} is damaged ({reason(error)}).")
         if files:
             names = " and ".join(file.name for file in files)
             raise InputError(
