@@ -159,6 +159,13 @@ def test_files_that_the_design_names_exist() -> None:
     assert len(named) > 15 and all((ROOT / "src" / "coterie" / name).is_file() for name in named)
 
 
+def test_every_promise_names_tests_that_exist() -> None:
+    page = (ROOT / "docs/reliability.md").read_text()
+    tests = set(re.findall(r"`((?:\w+/)*test_\w+\.py)`", page))
+    assert len(tests) > 15
+    assert [test for test in tests if not (ROOT / "tests" / test).is_file()] == []
+
+
 def test_imports_keep_their_order() -> None:
     """The contract of pyproject.toml, as `lint-imports` checks it."""
     from importlinter.cli import lint_imports

@@ -58,7 +58,7 @@ def say(message: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """Return the message of another library's exception on one line of at most 300 characters."""
     return " ".join(str(error).split())[:300] or "no reason given"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,8 @@ from .errors import Failure, InputError, reason
 LARGEST_YAML, LARGEST_CONTENT, DEEPEST = 1_000_000, 100_000, 50
 """Bytes of a YAML file, its values with every alias written out, and the depth of their nesting."""
 REMEDY = ": put a copy in its place, or remove it, and the `coterie train` of its run writes it anew."
+TORCH_WRITER = re.compile("PytorchStreamWriter|inline_container")
+"""In the errors of torch's writer of checkpoints."""
 PATIENCE = 2.0
 """Seconds to wait for other programs to close a file that is to be replaced."""
 
@@ -33,14 +36,30 @@ def atomic_path(file: Path, keep: Path | None = None) -> Iterator[Path]:
             replace(file, keep)
         replace(part, file)
         _sync_directory(file.parent)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
+        cause = _write_error(error)
+        if cause is None:
+            raise
         raise Failure(
-            f"{file} could not be written ({error.strerror or error}); what was there before is intact: "
+            f"{file} could not be written ({cause}); what was there before is intact: "
             "mend that, and the same command continues."
         ) from error
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def _write_error(error: BaseException) -> str | None:
+    """Return why a file could not be written, or None if an exception has another reason.
+
+    torch's writer of checkpoints turns the error of a full disk into a RuntimeError of its own.
+    """
+    link: BaseException | None = error
+    while link is not None:
+        if isinstance(link, OSError):
+            return link.strerror or str(link)
+        link = link.__cause__ or link.__context__
+    return reason(error) if isinstance(error, RuntimeError) and TORCH_WRITER.search(str(error)) else None
 
 
 def write(file: Path, content: str | bytes) -> None:

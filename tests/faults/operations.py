@@ -74,10 +74,11 @@ class Faults:
         def counted(path: Any, *args: Any, **options: Any) -> Any:
             target = Path(f"/proc/self/fd/{path}").readlink() if name == "fsync" else path
             torn = self.hit(name, target)
-            result = function(path, *args, **options)
-            if torn:
-                die()
-            return result
+            try:
+                return function(path, *args, **options)
+            finally:
+                if torn:
+                    die()
 
         return counted
 

@@ -57,11 +57,12 @@ class Wide(nn.Module):
 
 @dataclass
 class Ending:
-    """How a call ended: its exit code, its standard error, and the traceback of what it let through."""
+    """How a call ended: its exit code, its standard error and output, and the traceback of what it let through."""
 
     code: object
     errors: str
     trace: str = ""
+    output: str = ""
 
 
 def make_files(root: Path) -> None:
@@ -148,13 +149,13 @@ def call(words: list[str], stdin: bytes = b"") -> Ending:
     """Run a command in this process, as the command line does; keep what it lets through."""
     from coterie.cli.main import main
 
-    err, before, path = io.StringIO(), os.environ.copy(), list(sys.path)
+    out, err, before, path = io.StringIO(), io.StringIO(), os.environ.copy(), list(sys.path)
     standard_input = sys.stdin
     try:
         sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             main(words)
-        return Ending(0, err.getvalue())
+        return Ending(0, err.getvalue(), output=out.getvalue())
     except SystemExit as ended:
         return Ending(ended.code, err.getvalue())
     except BaseException:

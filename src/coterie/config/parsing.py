@@ -165,11 +165,9 @@ def _explain(parser: ArgumentParser, message: str, flags: bool) -> InputError:
         value := re.search(r"[Gg](?:ot|iven) value: ([^\n]*?)(?:\. Got value|\n|$)", message)
     ):
         return InputError(f"{option} expects {_expected(message)}, not '{value[1]}'.")
-    if match := re.search(r"(No module named '[^']+'|module '[^']+' has no attribute '[^']+')", message):
-        return InputError(f"{option} cannot be imported: {match[1]}.")
-    if match := re.search(r"Expected '([^']+)' to be a subclass of <class '(\w+)'", message):
-        return InputError(f"{option}: {match[1]} is not a {match[2]}.")
-    return InputError(f"{option if keys else ''} {' '.join(message.split())}".strip())
+    return _explain_import(message, option) or InputError(
+        f"{option if keys else ''} {' '.join(message.split())}".strip()
+    )
 
 
 def _expected(message: str) -> str:
@@ -193,6 +191,15 @@ def _explain_name(message: str, option: str) -> InputError | None:
         return InputError(
             f"{match[1].replace(', ', ' and ')} {'are' if ',' in match[1] else 'is'} missing: see --help."
         )
+    return None
+
+
+def _explain_import(message: str, option: str) -> InputError | None:
+    """Return the error of a class that cannot be imported, or is of another kind."""
+    if match := re.search(r"(No module named '[^']+'|module '[^']+' has no attribute '[^']+')", message):
+        return InputError(f"{option} cannot be imported: {match[1]}.")
+    if match := re.search(r"Expected '([^']+)' to be a subclass of <class '(\w+)'", message):
+        return InputError(f"{option}: {match[1]} is not a {match[2]}.")
     return None
 
 
