@@ -1,6 +1,9 @@
 """Digits in eight lines: train a network alone and with peers, three seeds each, and draw the errors.
 
 You learn what `coterie.train` takes and gives, and that one option decides between alone and with peers.
+The set is small on purpose, 20 digits a class, and was chosen after a look at all 600 (20 epochs, batches of 128):
+there the network alone was better, 2.51 % errors against 2.90 % of KDCL and of PCL. So this is an example and no
+evidence for peers; the study is made for that.
 """
 
 import subprocess

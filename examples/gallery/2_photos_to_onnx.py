@@ -15,6 +15,8 @@ from PIL import Image
 import coterie
 
 write_photos("photos")  # photos/train/CLASS/*.jpg and photos/test/CLASS/*.jpg
+# Seven settings and splits of the pictures were tried on their test errors, which were 4 to 26 %: the error below
+# shows that both runtimes agree, not how well this would do on new pictures.
 recipe = dict(epochs=20, batch=32, optimizer_options={"lr": 0.025})  # the default 0.1 is for batches of 128
 run = coterie.train(model="resnet8", data="photos", data_options={"size": 32}, method="KDCL", out="run", **recipe)
 exported = run.export("student.onnx")  # compared with torch in ONNX Runtime before it is written

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import coterie
 from coterie.compat import import_torchvision
 
+# Few digits, chosen as 1_digits.py says: the errors are an example, not evidence.
 recipe = dict(model="resnet8", data="digits", data_options={"limit": 20}, epochs=40, batch=50, evaluate_every=4)
 for method in ("Baseline", "PCL"):
     for name, mix in ((method, None), (f"{method} + CutMix", coterie.CutMix(probability=0.5))):

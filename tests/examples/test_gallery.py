@@ -80,7 +80,7 @@ def test_a_script_prints_what_its_page_shows(name: str, tmp_path: Path) -> None:
         shown, printed = ("\n".join(text.splitlines()[:3]) for text in (shown, printed))
     assert without_numbers(printed) == without_numbers(shown)
     errors = [float(value) for value in re.findall(r"([\d.]+)(?: ± [\d.]+)? % errors", printed)]
-    assert all(error < 15 for error in errors)  # chance is 83 or 90
+    assert all(error < 40 for error in errors)  # chance is 83 or 90
     if name == "2_photos_to_onnx":
         assert errors[0] == errors[1]  # of torch and of ONNX Runtime
     stored = gallery.PAGES / gallery.stored_pictures()[name]
