@@ -221,6 +221,7 @@ BAD_TABLES: list[tuple[list[str], list[list[str]], str]] = [
     (["image", "label"], [], "has no rows"),
     (["image", "class"], [["china/000.jpg", "china"]], "has no column 'label': it has image, class"),
     (["file", "label"], [["china/000.jpg", "china"]], "has no column 'image'"),
+    (["image", "label", "labels"], [["china/000.jpg", "a", "a;b"]], "a column 'label' and a column 'labels'"),
     (["image", "label"], [["china/000.jpg", ""], ["china/001.jpg"]], "2 images have no label in .*000.jpg"),
     (["image", "label"], [["", "china"]], "Row 1 of .* names no image"),
     (["image", "label"], [["china/000.jpg", "a"], ["x.jpg", "b"]], "1 of the 2 images of .* the first is x.jpg"),

@@ -152,8 +152,9 @@ def _explain(parser: ArgumentParser, message: str, flags: bool) -> InputError:
         return InputError(f"{missing} is missing{hint}.")
     if "Unexpected config" in message:
         return InputError("--config names a file that holds no options: it wants lines such as `epochs: 30`.")
-    if match := re.search(r"(?:required: |[Kk]ey \"?)([\w.]+)\"?(?: is required|$)", message):
-        return InputError(f"{match[1]} is missing{': see --help' if flags else ''}.")
+    if match := re.search(r"(?:required: |[Kk]ey \"?)([\w.]+(?:, [\w.]+)*)\"?(?: is required|$)", message):
+        hint = f": see `{parser.prog} --help`" if flags else ""
+        return InputError(f"{match[1]} {'are' if ',' in match[1] else 'is'} missing{hint}.")
     others = re.findall(r"Import path.* does not correspond to a subclass of (\w+)", message)
     if others and len(others) == max(1, len(re.findall(r"^ +- ", message, re.M))):  # all types that were tried
         named = re.search(r"Given value: (\S+)|Import path (\S+) does", message)

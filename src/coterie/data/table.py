@@ -156,7 +156,9 @@ def read_columns(file: Path) -> Columns:
         raise InputError(f"There is no table {file}.")
     parquet = file.suffix.lower() == ".parquet"
     columns = _read_parquet(file) if parquet else _read_text(file, SEPARATORS.get(file.suffix.lower(), ","))
-    if "label" not in columns and "labels" in columns:
+    if "label" in columns and "labels" in columns:
+        raise InputError(f"{file} has a column 'label' and a column 'labels': rename the one that is not meant.")
+    if "labels" in columns:
         columns["label"] = columns.pop("labels")
     for name in ("image", "label"):
         if name not in columns:
