@@ -26,8 +26,8 @@ WHEN = {
     "though with three seeds not clear of chance.",
     "KD": "Take it when you already have a larger network that is clearly better than yours. Here the "
     "teacher was no better than its students.",
-    "KDCL": "Take it first for a small network with few images: it had the largest gain here, over four times "
-    "the epochs as well.",
+    "KDCL": "Take it first for a small network with few images. Over the eight seeds of [the study](../study.md) "
+    "it is as good as PCL, and it costs less.",
     "MCL": "Take it to try contrastive learning between networks. It needs several images of a class in a "
     "batch, and a single label for each image.",
     "OKDDip": "It is cheap, but here ONE was better in the mean at the same cost, and PCL clearly better at "
@@ -35,7 +35,7 @@ WHEN = {
     "ONE": "Take it when training time is short and the gain must be sure: of the cheap methods it is the "
     "one whose gain was clear of chance here.",
     "PCL": "Take it for deeper networks, where it is the best method of the paper's tables; we have not "
-    "trained those ourselves. For the small network here KDCL erred less in the mean, and costs less.",
+    "trained those ourselves. For a small network KDCL is as good in [the study](../study.md), and costs less.",
 }
 
 
