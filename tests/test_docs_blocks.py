@@ -21,8 +21,9 @@ DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(file for file in (ROOT / "docs").rglob("*.md") if file.parent.name != "gallery"),
 ]
+"""Those of the gallery are written from scripts that tests/examples/test_gallery.py runs."""
 BLOCK = re.compile(r"^ *```(?P<language>\w*)\n(?P<text>.*?)^ *```", re.DOTALL | re.MULTILINE)
 RUN_BY = {
     "README.md": "tests/test_docs.py",

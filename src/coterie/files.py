@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-import yaml
-from filelock import FileLock
+from typing import TYPE_CHECKING, Any
 
 from .errors import Failure, InputError, reason
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 LARGEST_YAML, LARGEST_CONTENT, DEEPEST = 1_000_000, 100_000, 50
 """Bytes of a YAML file, its values with every alias written out, and the depth of their nesting."""
@@ -82,6 +82,8 @@ def read_json(file: Path) -> dict[str, Any]:
 
 def read_yaml(file: Path) -> Any:
     """Return the content of a YAML file, or raise an InputError; a hostile file costs little time and memory."""
+    import yaml  # here: help and typos answer without it
+
     try:
         if file.stat().st_size > LARGEST_YAML:
             raise InputError(f"{file} has {file.stat().st_size:,} bytes, which is too much for options.")
@@ -94,6 +96,8 @@ def read_yaml(file: Path) -> Any:
 
 def _check_yaml(text: str) -> None:
     """Refuse what is nested too deeply, or grows too large where aliases repeat it, before it is built."""
+    import yaml
+
     sizes: dict[str | None, int] = {}
     counts, anchors = [0], list[str | None]()  # of the collections that are open
     for event in yaml.parse(text, yaml.SafeLoader):
@@ -145,6 +149,8 @@ def lock_file(file: Path) -> FileLock:
 
     `acquire` raises `filelock.Timeout` at once if another process holds it.
     """
+    from filelock import FileLock
+
     # Where a file system has no locks, a file that marks a lock would outlive a killed process: an error instead.
     return FileLock(file, timeout=0, thread_local=False, fallback_to_soft=False)
 

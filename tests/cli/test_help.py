@@ -92,6 +92,7 @@ def test_the_help_of_train_begins_with_what_one_needs_first() -> None:
         "--config",
         "--seeds",
         "--trust",
+        "--restart",
         *(f"--{option.name}" for option in recipe_options()),
     }
 
@@ -120,7 +121,7 @@ def test_the_flags_that_pass_as_spelled_right_are_those_of_the_full_parsers() ->
     for name in cli.COMMANDS.keys() - {"data", "compare"}:
         parser = options.parser() if name == "train" else ArgumentParser()
         if name == "train":
-            for flag in ("--out", "--seeds", "--trust"):
+            for flag in ("--out", "--seeds", "--trust", "--restart"):
                 parser.add_argument(flag)
         else:
             add_command(parser, cli.COMMANDS[name])

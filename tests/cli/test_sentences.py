@@ -88,7 +88,7 @@ def test_predict_takes_a_run_directory(tmp_path: Path) -> None:
     Image.Image.save(picture(size=(8, 8)).convert("L"), image)
     assert printed("predict", run, image) == printed("predict", run / "student.safetensors", image)
     assert refused("predict", run) == "images is missing: see `coterie predict --help`."
-    assert refused("predict") == "file, images are missing: see `coterie predict --help`."
+    assert refused("predict") == "file and images are missing: see `coterie predict --help`."
     (run / "student.safetensors").unlink()
     assert "is not finished, so that it has no student.safetensors" in refused("predict", run, image)
     assert "is no run directory: name one, or a file that `coterie export` wrote" in refused(

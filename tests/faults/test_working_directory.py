@@ -131,7 +131,7 @@ def test_the_working_directory_comes_last(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(tmp_path))])
     before = list(sys.path)
-    printed("methods")
+    printed("models")
     assert sys.path == before
     printed("data", "inspect", "digits", "--limit", "3")
     assert sys.path == [*before, str(tmp_path)]

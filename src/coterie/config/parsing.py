@@ -154,7 +154,8 @@ def _explain(parser: ArgumentParser, message: str, flags: bool) -> InputError:
         return InputError("--config names a file that holds no options: it wants lines such as `epochs: 30`.")
     if match := re.search(r"(?:required: |[Kk]ey \"?)([\w.]+(?:, [\w.]+)*)\"?(?: is required|$)", message):
         hint = f": see `{parser.prog} --help`" if flags else ""
-        return InputError(f"{match[1]} {'are' if ',' in match[1] else 'is'} missing{hint}.")
+        words = match[1].replace(", ", " and ")
+        return InputError(f"{words} {'are' if ',' in match[1] else 'is'} missing{hint}.")
     others = re.findall(r"Import path.* does not correspond to a subclass of (\w+)", message)
     if others and len(others) == max(1, len(re.findall(r"^ +- ", message, re.M))):  # all types that were tried
         named = re.search(r"Given value: (\S+)|Import path (\S+) does", message)
@@ -173,25 +174,24 @@ def _explain(parser: ArgumentParser, message: str, flags: bool) -> InputError:
 
 def _expected(message: str) -> str:
     """Name the types that jsonargparse has tried; a class is named only where there is no other."""
-    kinds = re.findall(r"Expected an? (?!dot import)([^\n]*?)(?:\. Got|\n|$)", message)
+    kinds = re.findall(r"Expected an? (?!dot import|import path)([^\n]*?)(?:\. Got|\n|$)", message)
     return " or ".join(filter(None, dict.fromkeys(map(_plain, kinds)))) or "the import path of a class"
 
 
 def _explain_name(message: str, option: str) -> InputError | None:
-    """Return the error of a name that is none of a class or file, or of words that are missing."""
+    """Return the error of a name that is none of a class or file."""
     if "surrogates not allowed" in message:
         return InputError(f"{option}: its name is not valid UTF-8, so that no file can hold it.")
-    if match := re.search(r"(?:Unexpected import object|Expected) '?(.*?)'?(?:\. Got| to be a function)", message):
+    if match := re.search(
+        r"Unexpected import object '?(.*?)'?\. Got|Expected '?(.*?)'? to be a function", message
+    ):
         named = re.search(r"[Gg](?:ot|iven) value: (\S+)", message)
-        return InputError(f"{option}: {named[1] if named else match[1]} is not a class that can be used here.")
+        name = named[1] if named else match[1] or match[2]
+        return InputError(f"{option}: {name} is not a class that can be used here.")
     if match := re.search(r"Unexpected import path format: (\S+)", message):
         return InputError(f"{option}: {match[1]} is not the import path of a class, such as my_module.MyClass.")
     if match := re.search(r"Path is not a file: '?([^'\n]+)", message):
         return InputError(f"{option}: {Path(match[1]).name} is not a file.")
-    if match := re.search(r"the following arguments are required: ([\w, ]+)$", message):
-        return InputError(
-            f"{match[1].replace(', ', ' and ')} {'are' if ',' in match[1] else 'is'} missing: see --help."
-        )
     return None
 
 

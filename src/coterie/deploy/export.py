@@ -149,7 +149,10 @@ def _describe_export(
         warn(f"{directory} is not finished: {trained} of {recipe.epochs} epochs.")
     elif size is None:
         if not run.records:
-            raise InputError(f"{directory / 'metrics.jsonl'} has no record that can be read: restore it.")
+            raise InputError(
+                f"{directory / 'metrics.jsonl'} has no record that can be read: its `coterie train` says how "
+                "to go on."
+            )
         record = deployed_record(RunDirectory(directory).metrics(), recipe.select)
         metadata.scores = {"split": record["split"], **record["predictors"].get(name, {})}
     environment = read_json(directory / "environment.json")
