@@ -124,7 +124,7 @@ def attack(cases: list[tuple[str, str, str]], runs: Path, tmp_path: Path) -> Non
             counts["loose"] += 1
         elif ending.code == 0 and same(result(command, place, ending), expected[command]):
             counts["same"] += 1
-        elif ending.code == 0 and f"warning: whole/{name} is damaged" in ending.errors:
+        elif ending.code == 0 and f"warning: {name} is damaged" in ending.errors:
             counts["warned"] += 1  # of weights of the checkpoint before it
         else:
             problems.append(f"{name} {damage}, {command}: another result, {ending.code} {ending.errors[-600:]}")

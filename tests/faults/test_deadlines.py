@@ -126,6 +126,7 @@ def test_a_training_without_progress_is_given_up(
     assert "hang_in_c" in (out / "stalled-0.txt").read_text() and not in_training(out)
 
 
+@pytest.mark.slow
 def test_slow_is_not_stalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps that compute on the CPU, debuggers and the time before the first step do not end a training."""
     ends: list[int] = []
