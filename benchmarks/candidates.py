@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from coterie import Method, PeerNet
+from coterie.data.batch import BatchRequest, LoadedBatch
 from coterie.data.cifar import cifar10 as Cifar10
 from coterie.data.mix import clipped_side
 from coterie.data.targets import probabilities
@@ -39,15 +40,15 @@ class SoftGate(Method):
 
     trains, least_peers = "networks", 2
 
-    def __init__(self, net: PeerNet) -> None:
+    def __init__(self, net: PeerNet, weight: float = 1.0) -> None:
         super().__init__(net)
-        self.views = net.size
+        self.views, self.weight = net.size, weight
 
     def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
         z = self.net(views).logits
         gate = (-cross_entropy(z.detach(), targets)).softmax(0).unsqueeze(-1)
         p = (gate * log_softmax(z.detach()).exp()).sum(0)
-        return total(ce=self.cross_entropy(z, targets), distil=reduce(taught(log_softmax(z), p)))
+        return total(ce=self.cross_entropy(z, targets), distil=self.weight * reduce(taught(log_softmax(z), p)))
 
 
 class OnlyWrong(Method):
@@ -116,6 +117,16 @@ class TwoViews(Method):
         return total(ce=self.cross_entropy(z, targets), distil=reduce(losses))
 
 
+class TwoViewsSoftly(TwoViews):
+    """One network on two views; the teacher is sum_i w_i softmax_T(z_i) with w = softmax_i(-ce(z_i))."""
+
+    def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
+        z = torch.stack([self.net([view]).logits[0] for view in views])
+        gate = (-cross_entropy(z.detach(), targets)).softmax(0).unsqueeze(-1)
+        p = (gate * log_softmax(z.detach()).exp()).sum(0)
+        return total(ce=self.cross_entropy(z, targets), distil=reduce(taught(log_softmax(z), p)))
+
+
 class _Averaged(Method):
     """One network and the average of its weights, which is deployed; `beta` follows the recipe's horizon."""
 
@@ -153,6 +164,23 @@ class AverageCandidates(_Averaged):
         return total(ce=self.cross_entropy(z, targets), distil=reduce(losses))
 
 
+class AverageTeaches(_Averaged):
+    """One network; its average, on `looks` other views, teaches every image. Cost 1 + looks / 3.
+
+    The views are mixed alike. The teacher is the mean of the average's probabilities over the views.
+    """
+
+    def __init__(self, net: PeerNet, beta: float | None = None, weight: float = 1.0, looks: int = 1) -> None:
+        super().__init__(net, beta)
+        self.views, self.weight = 1 + looks, weight
+
+    def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
+        z = self.net([views[0]]).logits[0]
+        p = torch.stack([log_softmax(self.average(view)).exp() for view in views[1:]]).mean(0)
+        losses = taught(log_softmax(z), p)
+        return total(ce=self.cross_entropy(z, targets), distil=self.weight * reduce(losses))
+
+
 class BeforeMixing(_Averaged):
     """One network on a mixed view; its average sees both images unmixed, and its answers are mixed. Cost 1.33.
 
@@ -184,33 +212,34 @@ class cifar10(Cifar10):
 
     last = np.zeros(0, np.int64)
 
-    def views(self, images, count, seed, epoch):  # type: ignore[no-untyped-def]
-        cifar10.last = images
-        return super().views(images, count, seed, epoch)
+    def load_batch(self, request: BatchRequest) -> LoadedBatch:
+        if request.count is not None:
+            cifar10.last = request.images
+        return super().load_batch(request)
 
 
 class LastEpoch(Method):
-    """One network; targets are (1 - a) y + a p, p its own answer to another view in the last epoch. Cost 1.
+    """One network; targets are (1 - a) y + a p, p its own answers to other views in the last epoch. Cost `looks`.
 
     a rises linearly to 0.8 at the end (PS-KD, Kim et al., ICCV 2021). The table of answers is a buffer.
     """
 
     trains = "one network"
 
-    def __init__(self, net: PeerNet, images: int = 2500, epochs: int = 150) -> None:
+    def __init__(self, net: PeerNet, images: int = 2500, epochs: int = 150, looks: int = 1) -> None:
         super().__init__(net)
-        self.epochs = epochs
+        self.epochs, self.views = epochs, looks
         self.register_buffer("table", torch.full((images, net.num_classes), -1.0))
         self.table: Tensor
 
     def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
-        z = self.net(views).logits[0]
+        z = torch.stack([self.net([view]).logits[0] for view in views])
         y, images = probabilities(targets, z.shape[-1]), torch.from_numpy(cifar10.last)
-        if len(images) != len(z):  # the trial step before training
+        if len(images) != len(targets):  # the trial step before training
             return total(ce=self.cross_entropy(z, y))
         p = self.table[images]
         share = (0.8 * epoch / self.epochs) * (p[:, :1] >= 0)
         loss = self.cross_entropy(z, (1 - share) * y + share * p.clamp_min(0))
         if targets.dim() == 1:  # an answer to a mixed image is not one to the image
-            self.table[images] = nn.functional.softmax(z.detach().float(), -1)
+            self.table[images] = nn.functional.softmax(z.detach().float(), -1).mean(0)
         return total(ce=loss)

@@ -44,26 +44,30 @@ def result_lines(
 
 
 def compare_primary(protocol: Study, everything: Sequence[ResultCell], runs: ResultRuns) -> list[ComparisonResult]:
-    """Return all primary comparisons; Holm's family is all of them, whatever there is of each."""
+    """Return all primary comparisons; p is adjusted over the whole family, whatever there is of each."""
     errors = {cell.row: runs.line(cell).errors for cell in everything}
-    differences = {
-        pair.name: paired_differences(errors[pair.row], errors[pair.reference]) for pair in protocol.primary
-    }
-    p_values = {name: p for name, each in differences.items() if (p := sign_flip_p(each)) is not None}
-    adjusted = holm_adjusted(p_values, len(protocol.primary))
-    return [
-        ComparisonResult(
-            pair.row,
-            pair.reference,
-            len(protocol.seeds["study"]),
-            paired(errors[pair.row], errors[pair.reference]),
-            seeds_won(differences[pair.name]),
-            p_values.get(pair.name),
-            adjusted.get(pair.name),
-            tuple(differences[pair.name]),
-        )
-        for pair in protocol.primary
-    ]
+    results = []
+    for _, family in groupby(protocol.primary, key=lambda pair: pair.family):
+        pairs = list(family)
+        differences = {pair: paired_differences(errors[pair.row], errors[pair.reference]) for pair in pairs}
+        p_values = {pair.name: p for pair, each in differences.items() if (p := sign_flip_p(each)) is not None}
+        adjusted = holm_adjusted(p_values, len(pairs))
+        results += [
+            ComparisonResult(
+                pair.row,
+                pair.reference,
+                pair.family,
+                family_size=len(pairs),
+                seeds=len(protocol.seeds["study"]),
+                difference=paired(errors[pair.row], errors[pair.reference]),
+                won=seeds_won(differences[pair]),
+                p=p_values.get(pair.name),
+                adjusted=adjusted.get(pair.name),
+                by_seed=tuple(differences[pair]),
+            )
+            for pair in pairs
+        ]
+    return results
 
 
 def screening_lines(protocol: Protocol, cells: Sequence[ResultCell], runs: ResultRuns) -> list[ResultLine]:

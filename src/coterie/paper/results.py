@@ -29,10 +29,12 @@ class Origin(NamedTuple):
     machine: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ComparisonResult(Comparison):
     """A primary comparison with what its runs have come to so far."""
 
+    family_size: int
+    """How many comparisons p is adjusted for."""
     seeds: int
     """How many are planned."""
     difference: Difference | None
@@ -40,7 +42,7 @@ class ComparisonResult(Comparison):
     """Seeds with which the row errs less than its reference."""
     p: float | None
     adjusted: float | None
-    """p by Holm's method over all primary comparisons of the regime."""
+    """p by Holm's method over its family."""
     by_seed: tuple[float, ...] = ()
     """The difference of each seed."""
 

@@ -24,10 +24,12 @@ EVALUATIONS = 10
 
 @dataclass(frozen=True)
 class Comparison:
-    """A difference in error between two rows, stated before the first run."""
+    """A difference in error between two rows, stated before the first run of either."""
 
     row: str
     reference: str
+    family: str = "Primary comparisons"
+    """The comparisons that Holm's method adjusts p for together."""
 
     @property
     def name(self) -> str:
@@ -36,7 +38,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Study(Protocol):
-    """A regime: a protocol with planned seeds and primary comparisons."""
+    """A regime: a protocol with planned seeds and comparisons that are tested, by family."""
 
     primary: tuple[Comparison, ...] = ()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from ..metrics.seeds import Difference, Spread
 from ..report.table import NOTHING, Cell, Table, number, spread, text
@@ -28,7 +29,7 @@ BRIEFLY_EXPLAINED = (
 )
 PRIMARY_EXPLAINED = (
     "p: exact paired sign-flip test over the seeds, two-sided. Holm p: adjusted by Holm's method over the "
-    f"{{family}} primary comparisons of this regime. A win: all planned seeds are there, Holm p < {LEVEL:g}."
+    f"{{family}} primary comparisons of this family. A win: all planned seeds are there, Holm p < {LEVEL:g}."
 )
 SCREENING_EXPLAINED = (
     f"Top-1 error in per cent on {HELD_OUT:,} training images a class that no row trains with, mean ± standard "
@@ -58,8 +59,9 @@ def study_tables(
     note = BRIEFLY_EXPLAINED if brief else f"{ROWS_EXPLAINED} {_test_noise(lines)}"
     tables = [_rows_table(f"{experiment.capitalize()}: {setting}", lines, note)]
     primary = [result for result in results if {result.row, result.reference} <= rows]
-    if primary and not brief:
-        tables.append(_primary_table(f"Primary comparisons: {setting}", primary, len(results)))
+    if not brief:
+        families = groupby(primary, key=lambda result: result.family)
+        tables += [_family_table(f"{family}: {setting}", list(members)) for family, members in families]
     notes = [f"{line.row}: {note}" for line in lines for note in line.notes]
     values = {"rows": [plain(line, STUDY_FIELDS) for line in lines], "primary": plain(primary)}
     return ResultTables(experiment, lines, runs, tables, notes, values, primary=primary)
@@ -83,7 +85,7 @@ def _rows_table(title: str, lines: Sequence[ResultLine], note: str) -> Table:
     return column_table(title, columns, lines, note)
 
 
-def _primary_table(title: str, results: Sequence[ComparisonResult], family: int) -> Table:
+def _family_table(title: str, results: Sequence[ComparisonResult]) -> Table:
     columns: list[Column[ComparisonResult]] = [
         ("comparison", lambda result: text(result.name)),
         ("n", lambda result: number(result.difference.count if result.difference else 0)),
@@ -93,7 +95,7 @@ def _primary_table(title: str, results: Sequence[ComparisonResult], family: int)
         ("Holm p", lambda result: _p(result.adjusted)),
         ("verdict", lambda result: Cell(result.verdict, strong=bool(result.winner))),
     ]
-    return column_table(title, columns, results, PRIMARY_EXPLAINED.format(family=family))
+    return column_table(title, columns, results, PRIMARY_EXPLAINED.format(family=results[0].family_size))
 
 
 def screening_tables(protocol: Study, cells: Sequence[ResultCell], runs: ResultRuns) -> ResultTables:
