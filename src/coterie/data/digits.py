@@ -35,7 +35,7 @@ class digits(InMemory):
 
 
 def read_table() -> np.ndarray:
-    """Return scikit-learn's file of digits without importing scikit-learn, which takes as long as importing torch."""
+    """Return the digits from their file: importing scikit-learn takes as long as importing torch."""
     package = find_spec("sklearn")
     for folder in (package and package.submodule_search_locations) or ():
         if (file := Path(folder) / FILE).is_file():
