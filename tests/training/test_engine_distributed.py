@@ -206,7 +206,7 @@ def test_a_method_that_compares_images_refuses_split_batches(tmp_path: Path) -> 
 
 def test_one_refusal_ends_all(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    assert ended(*fork_ranks(2, train_into(tmp_path)), timeout=60) == [2, 2]
+    assert ended(*fork_ranks(2, train_into(tmp_path))) == [2, 2]
 
 
 @contextmanager
