@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections import Counter
 from itertools import product
 from pathlib import Path
 
@@ -36,6 +37,13 @@ def pytest_configure() -> None:
     if device.type != "cpu":
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.backends.cudnn.allow_tf32 = False
+
+
+@pytest.hookimpl(trylast=True)  # of the tests that are left when others are deselected
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files of few tests first: these are long, and one that came last would leave a core idle."""
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: tests[item.path])
 
 
 @pytest.fixture(scope="session")

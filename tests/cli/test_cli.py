@@ -39,6 +39,17 @@ def test_help_imports_the_standard_library_alone() -> None:
     assert not {"torch", "torchvision", "numpy", "scipy", "jsonargparse", "rich", "yaml"} & set(modules)
 
 
+def test_commands_import_neither_scikit_learn_nor_the_compiler() -> None:
+    """Each takes as long to import as torch itself."""
+    code = "import sys; from coterie.cli.main import main\nfor command in eval(sys.argv[1]): main(command)\n"
+    code += "print(*sys.modules, file=sys.stderr)"
+    commands = repr([["data", "inspect", "digits", "--json"], ["methods"]])
+    done = subprocess.run([sys.executable, "-c", code, commands], capture_output=True, text=True, check=True)
+    modules = set(done.stderr.split())
+    assert {"coterie.peers.net", "coterie.data.digits"} <= modules
+    assert not {"sklearn", "torch._dynamo"} & modules
+
+
 def test_train_help_comes_from_the_signatures() -> None:
     text = coterie("train", "--help").stdout
     for option in ("--method", "--model", "--data", "--epochs", "--ema_horizon", "--optimizer", "--out"):
@@ -47,16 +58,14 @@ def test_train_help_comes_from_the_signatures() -> None:
 
 
 def test_yaml_out_and_in(run: Path, tmp_path: Path) -> None:
-    printed = coterie(*TRAIN, "--method.temperature", 4, "--out", "x", "--print_config")
-    config = yaml.safe_load(printed.stdout)
+    shown = coterie(*TRAIN, "--method.temperature", 4, "--out", "x", "--print_config")
+    config = yaml.safe_load(shown.stdout)
     assert config["method"]["init_args"]["temperature"] == 4.0 and config["data"]["init_args"]["limit"] == 6
     (tmp_path / "short.yaml").write_text("method: Baseline\nmodel: resnet8\ndata: digits\nepochs: 1\nbatch: 500\n")
-    result = coterie("train", "--config", tmp_path / "short.yaml", "--seed", 3, "--ema", "--out", tmp_path / "run")
-    assert result.returncode == 0, result.stderr
+    printed("train", "--config", tmp_path / "short.yaml", "--seed", 3, "--ema", "--out", tmp_path / "run")
     stored = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert (stored["seed"], stored["ema"], stored["epochs"]) == (3, True, 1)
-    again = coterie("train", "--config", run / "config.yaml", "--out", run)  # what a run stored, continues it
-    assert again.returncode == 0, again.stderr
+    printed("train", "--config", run / "config.yaml", "--out", run)  # what a run stored, continues it
 
 
 def test_evaluate(run: Path) -> None:
@@ -72,7 +81,7 @@ def test_evaluate(run: Path) -> None:
     assert (
         ensemble["parameters"] > student["parameters"] and student["macs"] < ensemble["macs"] < 2 * student["macs"]
     )
-    text = coterie("evaluate", run).stdout
+    text, _ = printed("evaluate", run)
     assert "mean1 (deployed)" in text and "diversity" in text
 
 
@@ -88,7 +97,7 @@ def test_methods_and_models() -> None:
     assert methods["PCL"]["options"]["temperature"] == 3.0 and methods["Baseline"]["trains"] == "one network"
     models = json.loads(coterie("models", "--json").stdout)
     assert models["resnet32"]["parameters"] == {"10": 466906, "100": 472756}
-    assert "PCL" in coterie("methods").stdout and "466,906" in coterie("models").stdout
+    assert "PCL" in printed("methods")[0] and "466,906" in printed("models")[0]
 
 
 @pytest.mark.parametrize(

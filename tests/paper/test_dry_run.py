@@ -17,9 +17,9 @@ from tests.helpers.common import printed
 
 def test_the_runs_of_the_paper_are_counted_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    started = time.monotonic()
+    started = time.process_time()  # of this process: others may keep the cores busy
     text, _ = printed("reproduce", "table1", "--protocol", "paper", "--dry-run")
-    assert time.monotonic() - started < 20 and not any(tmp_path.iterdir())
+    assert time.process_time() - started < 20 and not any(tmp_path.iterdir())
     jobs = {job.name: job for cell in table_cells("table1", PAPER, 3) for job in cell.jobs}
     epochs = sum(job.epochs for job in jobs.values())
     work = sum(job.epochs * job.step_cost() for job in jobs.values())

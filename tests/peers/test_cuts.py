@@ -13,7 +13,7 @@ from coterie.cli.choosing import training_costs
 from coterie.peers.bottlenecks import bottlenecks
 from coterie.peers.cost import macs, macs_by_layer, parameters
 from coterie.peers.cuts import default_cut, list_cuts
-from tests.helpers.common import TinyNet, coterie, refused
+from tests.helpers.common import TinyNet, coterie, printed, refused
 
 
 class Skips(nn.Module):
@@ -200,7 +200,7 @@ def test_command_prints_a_table_with_the_default_marked_and_json() -> None:
     table = coterie("cuts", "resnet8")
     assert table.returncode == 0 and "stage3 (default)" in table.stdout
     assert "…" not in table.stdout and f"{macs(models.factory('resnet8', 10, 3)(), (3, 32, 32)):,}" in table.stdout
-    listing = json.loads(coterie("cuts", "timm:test_vit", "--size", "64", "--classes", "7", "--json").stdout)
+    listing = json.loads(printed("cuts", "timm:test_vit", "--size", "64", "--classes", "7", "--json")[0])
     assert listing["input"] == [3, 64, 64] and listing["default"] == "blocks.4"
     assert [cut["name"] for cut in listing["cuts"]][-1] == "head"
     assert listing["cuts"][-1]["peer_parameters"] == 7 * 64 + 7

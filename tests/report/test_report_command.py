@@ -92,12 +92,12 @@ def test_watch_follows_a_run_until_interrupted(copied: Path, tmp_path: Path) -> 
             evaluation.rename(run / "evaluation.json")  # as at the end of a training
             _wait(lambda: "Most confident mistakes" in file.read_text())
             process.send_signal(signal.SIGINT)
-            assert process.wait(10) == 0 and "Traceback" not in process.stderr.read()  # type: ignore[union-attr]
+            assert process.wait(60) == 0 and "Traceback" not in process.stderr.read()  # type: ignore[union-attr]
         finally:
             process.kill()
 
 
-def _wait(condition: Any, seconds: float = 60) -> None:
+def _wait(condition: Any, seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "the page did not follow"

@@ -82,7 +82,7 @@ def test_a_signal_to_the_whole_group_leaves_the_workers_to_the_run(tmp_path: Pat
         time.sleep(0.5)
         os.kill(process.pid, signal.SIGTERM)
         os.kill(process.pid, signal.SIGTERM)  # as `timeout` does
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=200)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -95,10 +95,10 @@ def test_sigterm_from_the_command_line(tmp_path: Path) -> None:
     words = ["--model", "resnet8", "--data.limit", "5", "--batch", "16", "--peers", "2", "--epochs", "4"]
     command = [sys.executable, "-m", "coterie", "train", *words, "--out", str(tmp_path / "out")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    while not (tmp_path / "out/metrics.jsonl").exists():
+    while process.poll() is None and not (tmp_path / "out/metrics.jsonl").exists():
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=200)
     assert process.returncode == 75 and "Traceback" not in stderr
     assert stderr.splitlines()[-1].startswith("coterie: stopped by a signal after step "), stderr
     again = subprocess.run(command, capture_output=True, text=True, timeout=120)

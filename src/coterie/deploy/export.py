@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from scipy.special import expit, logit
 from torch import Tensor, nn
 
 from ..config.recipe import Recipe
@@ -90,6 +89,8 @@ def export_run(
         fit = calibrations(method, recipe.data, "cpu")[name]
         metadata.temperature = t = fit["temperature"]
         if metadata.thresholds is not None:  # the same decisions by calibrated probabilities
+            from scipy.special import expit, logit  # takes a moment to import
+
             metadata.thresholds = [float(expit(logit(p) / t)) for p in metadata.thresholds]
         metadata.scores["calibrated"] = fit
     file = output or directory / f"{name}{'-int8' if int8 else ''}.{'pte' if format == 'executorch' else format}"

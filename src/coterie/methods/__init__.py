@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from functools import cache
 
 from .base import Method
 
 
+@cache  # reading options asks a hundred times
 def available() -> dict[str, type[Method]]:
     """Return every method of this folder by its class name; a new file needs no registration."""
     methods = {}

@@ -9,7 +9,6 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 NOTHING = "–"
 """Stands where there is no number."""
@@ -86,8 +85,15 @@ def paired(ours: Mapping[Any, float], theirs: Mapping[Any, float], confidence: f
         return None
     half = None
     if spread.std is not None:
-        half = float(stdtrit(spread.count - 1, (1 + confidence) / 2)) * spread.std / math.sqrt(spread.count)
+        half = student_t(spread.count - 1, (1 + confidence) / 2) * spread.std / math.sqrt(spread.count)
     return Difference(spread.mean, half, spread.count)
+
+
+def student_t(freedom: int, probability: float) -> float:
+    """Return the quantile of Student's t distribution with these degrees of freedom."""
+    from scipy.special import stdtrit  # takes a moment to import, and a training has no use for it
+
+    return float(stdtrit(freedom, probability))
 
 
 def paired_differences(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> list[float]:
@@ -105,7 +111,7 @@ def seeds_needed(differences: Sequence[float], most: int = 50) -> int | None:
     if spread.std is None:
         return None
     for count in range(FEWEST_SEEDS, most + 1):
-        if float(stdtrit(count - 1, 0.975)) * spread.std / math.sqrt(count) < abs(spread.mean):
+        if student_t(count - 1, 0.975) * spread.std / math.sqrt(count) < abs(spread.mean):
             return count
     return None
 

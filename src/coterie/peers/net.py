@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +30,27 @@ from .cuts import split_at
 from .hooks import Tap, Taps
 from .shared import Trunk, scaled_gradients
 from .trace import Split, evaluating, shared_parameters
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def not_compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Keep a function out of compiled graphs, as `torch.compiler.disable` does.
+
+    That imports the compiler at once, which takes as long as importing torch, also where nothing is compiled.
+    """
+    disabled: list[Callable[P, R]] = []
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        if "torch._dynamo" not in sys.modules:
+            return function(*args, **kwargs)
+        if not disabled:
+            disabled.append(torch.compiler.disable(function))
+        return disabled[0](*args, **kwargs)
+
+    return run
 
 
 @dataclass
@@ -169,7 +192,7 @@ class PeerNet(nn.Module):
             computed.append((logits, *taps.take()))
         return computed
 
-    @torch.compiler.disable  # a compiler from outside would not see the replaced calls; ours is within
+    @not_compiled  # a compiler from outside would not see the replaced calls; ours is within
     def _through_trunk(self, views: list[Tensor], once: bool, joint: bool) -> list[Any]:
         compiled = None if joint else self._compiled
         with self._trunk.running(once, self.checkpoint_activations, compiled is not None):
@@ -221,7 +244,7 @@ class PeerNet(nn.Module):
             "trunk": tuple(t.shape[1:] for t in together.trunk),
         }
 
-    @torch.compiler.disable
+    @not_compiled
     def check_joint(self) -> None:
         """Assert that `joint` gives, in evaluation mode, what each peer gives on its own view; done once.
 
