@@ -319,3 +319,15 @@ def test_a_pause_is_no_cost(tmp_path: Path) -> None:
         file.write_text("".join(json.dumps(record) + "\n" for record in kept))
     lines = result_lines("table1", [cell, other], table_cells("table1", MINI, 1), ResultRuns(tmp_path, True))
     assert [line.cost for line in lines] == [1.0, pytest.approx(4.0)]
+
+
+def test_the_fastest_seed_tells_the_cost(tmp_path: Path) -> None:
+    """A run that shared its core from beginning to end costs as much as the others of its row."""
+    cells = table_cells("table1", MINI, 3)
+    cell, other = (next(c for c in cells if c.row == row) for row in ("Baseline", "PCL"))
+    for row, paces in ((cell, (1.0, 1.9, 1.5)), (other, (7.4, 3.7, 6.0))):
+        for job, seconds in zip(row.jobs, paces, strict=True):
+            file = write_run(tmp_path, job, {"peer1": 40.0, "mean1": 40.0}, train=seconds) / "metrics.jsonl"
+            file.write_text("".join(f"{line}\n" for line in file.read_text().splitlines()[9::10]))
+    lines = result_lines("table1", [cell, other], cells, ResultRuns(tmp_path, True))
+    assert [line.cost for line in lines] == [1.0, pytest.approx(3.7)]

@@ -143,6 +143,24 @@ def test_against_compares_all_rows_with_one(toy: Study, out: Path, capsys: pytes
     assert pcl["comparison"]["name"] == "PCL - alone, 4x epochs"
 
 
+def test_core_hours_count_each_run_once_at_its_fastest_pace(
+    toy: Study, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds = 0.0
+    for file in out.glob("*/metrics.jsonl"):
+        records = [json.loads(line) for line in file.read_text().splitlines()]
+        for record in records:
+            record["time"]["train"] *= 500
+        seconds += sum(record["time"]["train"] for record in records)
+        records[0]["time"]["train"] *= 3  # other work had its core
+        file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    written = shown(capsys, "study", "--out", out, "--format", "markdown")
+    assert seconds > 3600 and f"Training took {seconds / 3600:.1f} core-hours" in written
+    split = shown(capsys, "split", "--out", out, "--format", "markdown")
+    shared = float(re.findall(r"took ([\d.]+) core-hours", split)[0])
+    assert 0 < shared < seconds / 3600  # alone, KDCL and PCL, with five seeds, though rows share runs
+
+
 def test_a_document_has_the_tables_in_their_place(
     toy: Study, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,7 +32,7 @@ from .run_state import run_state
 from .runner import LAUNCHERS, raise_failed, run_jobs
 from .verdict import MethodResult, chance_sentence, verdict
 
-COST = "Cost: training time relative to the first row, computed from each run's fastest stretch."
+COST = "Cost: training time relative to the first row, computed from the fastest stretch of a row's runs."
 
 
 @dataclass(frozen=True)

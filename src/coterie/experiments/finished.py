@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..runs.reader import Record, Result, fastest_seconds, score
 
@@ -31,6 +31,19 @@ def cost_ratio(ours: FinishedRuns, theirs: FinishedRuns, teacher: Result | None)
     return (own + taught) / reference if own is not None and taught is not None and reference else None
 
 
+def core_hours(runs: Iterable[Result]) -> float:
+    """Return the hours of training of runs of one thread each, had none shared its core; each run counts once."""
+    seconds = {run.path: fastest_seconds(run) or 0.0 for run in runs}
+    return sum(seconds.values()) / 3600
+
+
 def _seconds(runs: Sequence[Result]) -> float | None:
+    """Return the time of all runs of a recipe, had all gone at the pace of the fastest of them.
+
+    Their steps cost the same, but some runs may have shared a core from beginning to end.
+    """
     times = [time for run in runs if (time := fastest_seconds(run)) is not None]
-    return sum(times) if len(times) == len(runs) else None
+    if len(times) < len(runs):
+        return None
+    epochs = [run.trained for run in runs]
+    return min((time / count for time, count in zip(times, epochs, strict=True)), default=0.0) * sum(epochs)

@@ -31,7 +31,7 @@ EXPLAINED = (
     "Top-1 error of the last epoch in per cent, mean ± standard deviation over the finished runs. "
     f"{PAIRED} Raw: the error with the trained weights of the deployed peer; averaged: with their running "
     "average; for ensembles, of all peers. Cost: training time relative to the first row, a teacher's "
-    "included. Other work shared the machine, so each run's time is computed from its fastest stretch."
+    "included. Other work shared the machine, so a row's time is computed from the fastest stretch of its runs."
 )
 BRIEFLY_EXPLAINED = (
     "Top-1 error of the last epoch, mean ± standard deviation over seeds; difference over the common seeds (how "

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from ..experiments.finished import core_hours
 from ..metrics.seeds import Difference, Spread
 from ..report.table import NOTHING, Cell, Table, number, spread, text
 from .cells import ResultCell
@@ -20,7 +21,7 @@ ROWS_EXPLAINED = (
     "Differences in error are paired over the seeds that both rows have, ± half their 95 % confidence interval "
     "(Student's t). Bold: clear of chance, which means that a primary comparison is won. Seeds won: with how many "
     "of them the row errs less than the row it is compared with. "
-    "Cost: training time relative to alone, computed from each run's fastest stretch."
+    "Cost: training time relative to alone, computed from the fastest stretch of a row's runs."
 )
 BRIEFLY_EXPLAINED = (
     "Top-1 error of the last epoch, mean ± standard deviation over n seeds, each with training images of its own; "
@@ -63,6 +64,7 @@ def study_tables(
         families = groupby(primary, key=lambda result: result.family)
         tables += [_family_table(f"{family}: {setting}", list(members)) for family, members in families]
     notes = [f"{line.row}: {note}" for line in lines for note in line.notes]
+    notes += [] if brief else _core_hours(lines)
     values = {"rows": [plain(line, STUDY_FIELDS) for line in lines], "primary": plain(primary)}
     return ResultTables(experiment, lines, runs, tables, notes, values, primary=primary)
 
@@ -118,8 +120,14 @@ def screening_tables(protocol: Study, cells: Sequence[ResultCell], runs: ResultR
         sentences.append(f"Not decided yet: {'; '.join(undecided)}.")
     table = column_table(f"Screening: {lines[0].setting}", columns, lines, " ".join(sentences))
     notes = [f"{line.row}, probability {line.cell.probability:g}: {note}" for line in lines for note in line.notes]
+    notes += _core_hours(lines)
     values = {"rows": [plain(line, SCREENING_FIELDS) for line in lines], "choices": choices}
     return ResultTables("screening", lines, runs, [table], notes, values)
+
+
+def _core_hours(lines: Sequence[ResultLine]) -> list[str]:
+    hours = core_hours(run for line in lines for run in line.finished.values())
+    return [f"Training took {hours:.1f} core-hours, computed from each run's fastest stretch."] if hours else []
 
 
 def _difference(value: Difference | None, result: ComparisonResult | None) -> Cell:
