@@ -10,9 +10,8 @@ import pytest
 from tests.helpers.browser import Browser, is_installed
 
 ROOT = Path(__file__).parents[2]
-CHARTS = sorted(
-    file for folder in ("docs", "results") for file in (ROOT / folder).rglob("*.svg") if file.parent.name != "methods"
-)
+PICTURES = [file for folder in ("docs", "results") for file in (ROOT / folder).rglob("*.svg")]
+CHARTS = sorted(file for file in PICTURES if file.parent.name != "methods")
 """Those of the methods have a stricter test of their own."""
 
 
