@@ -32,7 +32,7 @@ SYMBOLS = """\
     | $`m`$ | the number of peers |
     | $`T`$ | the temperature |
     | $`\\sigma_T(z)`$ | softmax(z / T); `softmax_T` in docstrings |
-    | $`w(e)`$ | the ramp-up: a weight that rises over the first epochs e |
+    | $`w(e)`$ | the ramp-up: a weight that rises over the first epochs; e is the epoch |
     | CE | cross-entropy, averaged over the batch |
     | KL | Kullback-Leibler divergence, summed over the classes and averaged over the batch |
     | sg | stopped gradient: what follows is a constant for the backward pass |

@@ -26,7 +26,7 @@ class PCL(Method):
     Peer j sees its own augmented view x^j. Deployed: the mean teacher of peer 1; PCL-E: all mean teachers
     with the averaged classifier.
 
-    The paper leaves open, and we read: mean teacher l sees its own peer's view; its batch-norm works in
+    Our reading of what the paper leaves open: mean teacher l sees its own peer's view; its batch-norm works in
     training mode with running statistics of its own; the trunk's batch-norm sees each view by itself; the
     gradient stops at z^t in L_pe and flows through L_ce^t. Each is an option.
 
