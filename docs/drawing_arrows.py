@@ -70,7 +70,8 @@ def _route(arrow: Arrow, a: Box, b: Box) -> Route:
         right = a.x < b.x
         start, end = (a.right, b.x - 3) if right else (a.x, b.right + 3)
         sign = start + (11 if right else -11)
-        return Route(f"M{start:g} {level:g}H{end:g}", (sign, level, 0), ((sign + end) / 2, level - 6), False)
+        name = (sign + end) / 2, level - 9  # clear of the sign
+        return Route(f"M{start:g} {level:g}H{end:g}", (sign, level, 0), name, False)
     if arrow.bend:
         start, end = a.middle[1] + lane, b.middle[1] + (7 if lane else 0)
         path = f"M{a.right:g} {start:g}H{arrow.bend:g}V{end:g}H{b.x - 3:g}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
 from itertools import zip_longest
 from pathlib import Path
@@ -31,7 +32,7 @@ SYMBOLS = """\
     | $`m`$ | the number of peers |
     | $`T`$ | the temperature |
     | $`\\sigma_T(z)`$ | softmax(z / T); `softmax_T` in docstrings |
-    | $`w(e)`$ | the ramp-up: a weight that rises over the first epochs e |
+    | $`w(e)`$ | the ramp-up: a weight that rises over the first epochs; e is the epoch |
     | CE | cross-entropy, averaged over the batch |
     | KL | Kullback-Leibler divergence, summed over the classes and averaged over the batch |
     | sg | stopped gradient: what follows is a constant for the backward pass |
@@ -39,6 +40,8 @@ SYMBOLS = """\
     Where images have [several labels](../recipes.md#several-labels-an-image), CE and KL are those of a yes or no
     for each class.
     """
+SYMBOL = re.compile(r"(?<![\w`])(?P<letter>[A-Za-z])(?P<marks>(?:[_^][A-Za-z0-9]+)+)(?![\w`])")
+"""A letter with subscripts or superscripts, as docstrings write it: z_j, L_ce^t."""
 NOTE = "<!-- Written by docs/method_pages.py: change the docstring instead. -->\n"
 
 
@@ -55,7 +58,7 @@ def page(name: str, method: type[Method]) -> str:
         "## Formula",
         *FORMULAS[name],
         "[What the symbols mean](README.md#symbols). A brace names a term as the training reports it.",
-        *paragraphs,
+        *map(with_symbols, paragraphs),
         "## Cost, and when to take it",
         fill(f"{cost(method)} {measured(name)}"),
         fill(WHEN[name]),
@@ -72,9 +75,21 @@ def page(name: str, method: type[Method]) -> str:
         for p in options:
             kind = str(p.annotation).replace("|", "\\|")
             default = "" if p.default is p.empty else f"`{p.default}`"
-            rows.append(f"| `--method.{p.name}` | `{kind}` | {default} | {said[p.name]} |")
+            meaning = with_symbols(said[p.name]).replace("|", "\\|")
+            rows.append(f"| `--method.{p.name}` | `{kind}` | {default} | {meaning} |")
         lines.append("\n".join(rows))
     return "\n\n".join(lines) + "\n"
+
+
+def with_symbols(text: str) -> str:
+    """Set the symbols of a text as formulas."""
+
+    def formula(match: re.Match[str]) -> str:
+        marks = re.findall(r"([_^])([A-Za-z0-9]+)", match["marks"])
+        words = (f"{sign}{{\\text{{{word}}}}}" if len(word) > 2 else f"{sign}{{{word}}}" for sign, word in marks)
+        return f"$`{match['letter']}{''.join(words)}`$"
+
+    return SYMBOL.sub(formula, text)
 
 
 def fill(text: str) -> str:

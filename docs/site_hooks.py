@@ -26,6 +26,8 @@ SHOWN_AS_CODE = {".py": "python", ".sh": "sh", ".yml": "yaml", ".yaml": "yaml"}
 LINK = re.compile(r"(?<=\]\()(?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"^```math\n(?P<latex>.*?)\n```$", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"\$`(?P<latex>[^`]+)`\$")
+CODE = re.compile(r"<code>(?P<text>[^<]*)</code>")
+FLAG = re.compile(r"(?<!\S)--[\w.-]+")
 ziamath_config.svg2 = False  # glyphs as paths: ids of shared ones would clash between formulas
 
 
@@ -69,6 +71,16 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     markdown = FENCE.sub(lambda m: draw_formula(m["latex"], display=True), markdown)
     markdown = INLINE.sub(lambda m: draw_formula(m["latex"], display=False), markdown)
     return rewrite_links(markdown, folder, page.file.src_uri)
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Keep options on one line, and show the `\\|` of a table's cell as `|`, which Python-Markdown does not."""
+
+    def replace(match: re.Match[str]) -> str:
+        text = match["text"].replace(r"\|", "|")
+        return "<code>" + FLAG.sub(r'<span class="flag">\g<0></span>', text) + "</code>"
+
+    return CODE.sub(replace, content)
 
 
 def draw_formula(latex: str, display: bool) -> str:

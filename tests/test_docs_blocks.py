@@ -1,4 +1,7 @@
-"""Every code block of the documents is checked: Python is run, commands are parsed as the command line does it."""
+"""Every code block of the documents is checked: Python is run, commands are parsed as the command line does it.
+
+The commands that lead from images to a file, and those of the report, are run as well, with a small network.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ import coterie
 from coterie.cli import main as cli
 from coterie.cli.typos import check_words
 from coterie.models import networks
+from tests.helpers.common import printed
+from tests.helpers.photographs import photographs
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [
@@ -109,3 +114,45 @@ def test_the_comparison_from_python_runs(tmp_path: Path, monkeypatch: pytest.Mon
     names: dict[str, Any] = {"coterie": coterie, "resnet8": networks()["resnet8"]}
     exec(code, names)
     assert (tmp_path / "student.onnx").is_file() and names["result"].verdict
+
+
+QUICKLY = ["--epochs", "2", "--batch", "20", "--data.size", "16", "--data.workers", "0"]
+
+
+def type_commands(page: str, first: str) -> str:
+    """Run the commands of the block that begins with a line, on photographs; return what they print."""
+    shown = []
+    (text,) = (
+        block["text"]
+        for block in BLOCK.finditer((ROOT / page).read_text(encoding="utf-8"))
+        if block["text"].startswith(first)
+    )
+    for line in text.splitlines():
+        _, name, *words = shlex.split(line.replace("cifar100 --data.root data", "photos"), comments=True)
+        if "--watch" in words:  # goes on until it is interrupted
+            continue
+        small = {"resnet18": "resnet8", "resnet32": "resnet8", "DIR...": "DIR"}
+        words = [small.get(word, word) for word in words]
+        shown.append(printed(name, *words, *(QUICKLY if name == "train" else []))[0])
+    return "".join(shown)
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (photographs(tmp_path / "all", train=20, val=0) / "train").rename(tmp_path / "photos")
+    (tmp_path / "photos" / "china").rename(tmp_path / "photos" / "cats")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("page", ["index", "deploy"])
+def test_the_commands_from_images_to_a_prediction_run(page: str, photos: None) -> None:
+    text = type_commands(f"docs/{page}.md", "coterie train ")
+    assert Path("student.onnx").is_file() and "labels agree on 100.00 %" in text
+    assert text.count(".jpg") >= 10 and " %" in text.splitlines()[-1]
+
+
+def test_the_commands_of_the_report_run(photos: None) -> None:
+    printed("train", "--method", "PCL", "--model", "resnet8", "--data", "photos", *QUICKLY, "--out", "DIR")
+    text = type_commands("docs/report.md", "coterie report ")
+    assert "PCL" in text and r"\begin{tabular}" in text
+    assert {"report.html", "x.svg", "curves.csv"} <= {file.name for file in Path.cwd().iterdir()}

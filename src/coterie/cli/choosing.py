@@ -40,7 +40,8 @@ def methods(names: Sequence[str] = (), json: bool = False) -> None:
     """List the methods and their options.
 
     Args:
-        names: those to show in full, also your own, as my_module.MyMethod; by default all of ours in a table.
+        names: methods to explain in full, by name or import path (my_module.MyMethod); by default all of ours in
+            a table.
         json: print JSON.
     """
     from ..report.table import Table, print_table, text

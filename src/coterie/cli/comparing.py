@@ -41,9 +41,9 @@ def compare(arguments: list[str]) -> None:
                 with the first.
             seeds: how many runs of each method; a larger number later trains only the new ones.
             out: the directory of runs (required); repeat the command to continue.
-            equal_cost: give cheaper methods more epochs, so that each costs as much as the dearest method.
-            budget: a time that all runs should fit into, such as 45s, 30min or 2h. A step is measured; then seeds
-                beyond three are dropped first, then epochs.
+            equal_cost: give cheaper methods more epochs, so that all cost as much as the most expensive one.
+            budget: plan runs that take at most this time in all, such as 45s, 30min or 2h. A step is measured;
+                then seeds beyond three are dropped first, then epochs.
             launcher: processes on this machine, or a Ray cluster (RAY_ADDRESS).
             processes: how many runs at once; by default one per GPU, without GPUs one per core.
             threads: CPU threads of each run.

@@ -13,7 +13,7 @@ RECIPE = (PACKAGE / "config" / "recipe.py", "Recipe")
 FOLLOWS = ("config", "objects")
 """Fields of a recipe that are no options."""
 OUT_TEXT, CONFIG_TEXT = "the run directory (required).", "YAML file of options; flags after it override it."
-TRUST_TEXT = "run code that a teacher's run names."
+TRUST_TEXT = "run the code that a teacher's run names, although it was not trained by you on this machine."
 RESTART_TEXT = "train from the start; what --out holds is moved to a directory beside it."
 SEEDS_TEXT = "train this many seeds, starting at --seed, each in its own directory in --out."
 

@@ -34,7 +34,8 @@ def reproduce(
 
     Args:
         what: table1, table2, table3, table4, fig3, fig4 or fig5; study, or its screening or split.
-        protocol: paper, mini, mini100 or smoke for the paper's; cifar, fashion or rich for the study.
+        protocol: paper, mini, mini100 or smoke for the paper's tables and figures; cifar, fashion or rich for
+            the study.
         only: rows by name, such as 'PCL;ONE'; or words separated by commas, which must all occur in a cell's row,
             setting, method, network or data.
         seeds: runs of each cell; by default 3, for the study the number that it plans. The paper's tables also
@@ -89,8 +90,8 @@ def report(
     Args:
         runs: run directories, or directories that contain some, such as those of `coterie reproduce`.
         output: the file to write; by default report.html.
-        text: print the tables here instead.
-        format: write the tables for a paper instead, to the file or here.
+        text: print the tables on the terminal instead.
+        format: write the tables for a paper instead, to the file or the terminal.
         watch: write the page again whenever the runs have something new, until interrupted.
         against: a method, or a directory of runs, that the others are compared with; by default the Baseline.
         figure: write one chart of the page to the file instead, an SVG: error, loss-terms, diversity

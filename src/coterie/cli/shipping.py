@@ -80,7 +80,8 @@ def predict(
     Args:
         file: a file that `coterie export` wrote, or a run directory, for its network to deploy.
         images: pictures, folders of them, or - for names from the standard input, one per line.
-        top: how many labels, by default 5; with several labels an image, all above their thresholds are given.
+        top: how many labels to print, by default 5; a network for several labels an image prints all above their
+            thresholds instead.
         batch: pictures that go through the network together.
         model: the network of a safetensors file, where it is your own code.
         trust: open a .pt2 file, which can run code of whoever wrote it; other formats need no trust.

@@ -22,7 +22,7 @@ def demo(out: str = "coterie-demo", seeds: int = 3) -> None:
 
     Args:
         out: the directory to write to.
-        seeds: how many times each is trained.
+        seeds: how many times each network is trained.
     """
     from .demo import run_demo
 

@@ -52,7 +52,7 @@ class Recipe:
         method: how the peers train each other; see `coterie methods`.
         model: the network; see `coterie models`.
         data: the data set, or the path of a folder or table of images.
-        task: one label an image or any number of them; 'auto' is what the data has.
+        task: whether an image has one label or any number of them; 'auto' is what the data has.
         peers: how many peers; methods that train a single network have one. For whole networks also the names
             of their models, 'resnet32,resnet20', in place of `model`; the first one is deployed.
         cut: the module where the branches begin, or 'none' for whole networks; by default the
@@ -61,22 +61,22 @@ class Recipe:
         evaluate_every: epochs between evaluations; each writes a record of the epochs since the last one.
         batch: images per step.
         optimizer: any torch optimiser.
-        schedule: the learning rate's course: Steps, Cosine, or any torch scheduler, stepped per epoch.
-        warmup: fraction of the training with a linearly rising learning rate.
+        schedule: how the learning rate changes: Steps, Cosine, or any torch scheduler, stepped per epoch.
+        warmup: fraction of the training in which the learning rate rises linearly.
         mix: combine images with each other: CutMix or MixUp.
-        label_smoothing: spread this part of each target of the cross-entropies evenly over all classes.
+        label_smoothing: spread this part of each target evenly over all classes, in the cross-entropies.
         class_weights: weights of the classes in the cross-entropies: 'balanced' (n / (C n_c)), a list, or a file
             of numbers.
         ramp_up: fraction of the training over which distillation weights rise (80 of 300 epochs); a method's
             own `ramp_up`, in epochs, overrides it.
-        ema_horizon: fraction of the training that weight averages look back (1,000 of 117,300 steps); a
+        ema_horizon: how far weight averages look back, as a fraction of the training (1,000 of 117,300 steps); a
             method's own `beta` overrides it.
         ema: keep and report averaged weights for any method.
         model_options: further options of the network.
         init: a safetensors file or state dict (.pth, .pt) of weights that every peer starts from (fine-tuning);
             layers for other classes start anew.
-        branch_noise: start all peers from the same weights, with noise added to the branches of all but the
-            first, in standard deviations of each weight tensor.
+        branch_noise: start all peers from the same weights and add noise to all branches but the first, in
+            standard deviations of each weight tensor.
         checkpoint_activations: recompute the trunk in the backward pass, for less memory.
         seed: the random seed of weights, order and augmentation; also of the images, where the data set's
             `limit_seed` is 'seed'.
@@ -86,9 +86,9 @@ class Recipe:
         compile: run the peers as one graph of torch.compile; 'reduce-overhead' also records CUDA graphs, for small
             networks on a GPU.
         accumulate: compute a batch in this many parts, for less memory.
-        clip_norm: scale the gradients down where their norm, over all of them, is larger than this.
+        clip_norm: scale the gradients down if the norm of all of them together is larger than this.
         decay_norm_and_bias: weight decay also for biases and normalisation layers, as the paper has it.
-        sync_batch_norm: batch-norm sees the batches of all processes as one; needs GPUs.
+        sync_batch_norm: compute batch-norm over the batches of all processes; needs GPUs.
         select: deploy the last weights, or the best: those of the evaluation with the lowest error on held-out
             images.
         patience: with `select` best, stop after this many evaluations in a row without a lower error.

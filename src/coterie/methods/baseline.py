@@ -15,9 +15,9 @@ from .losses import total
 class Baseline(Method):
     """The network alone, trained with cross-entropy: L = CE(z, y).
 
-    Controls for a fair comparison with PCL: with `views` = m every image is seen m times per step, each time
-    augmented anew (L = mean over the views), as many views and gradient images as PCL has; with averaged
-    weights kept (`ema`) the gain of averaging can be separated from the gain of distillation.
+    Two controls make a comparison with PCL fair. With `views` = m every image is seen m times per step, each time
+    augmented anew (L is the mean over the views): as many views as PCL has. With `ema` averaged weights are kept,
+    so that the gain of averaging can be separated from the gain of distillation.
 
     Args:
         net: the network, a PeerNet of one peer.

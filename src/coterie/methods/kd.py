@@ -24,8 +24,8 @@ class KD(Method):
     L = CE(z, y) + a T^2 KL(softmax_T(z_teacher) || softmax_T(z))
     ce and distil: the two terms; there is no ramp-up.
 
-    The teacher is frozen and in evaluation mode, sees the student's view, and belongs to nobody: it is neither
-    trained, averaged, saved with the student nor counted among the parameters, and only training needs it.
+    The teacher is frozen and in evaluation mode, and sees the student's view. Only training needs it: it is not
+    trained, averaged, saved with the student or counted among the parameters.
 
     Our reading: a = 1 and T = 3, as the PCL paper's unified setting has it. The original weighs CE little
     against distillation and leaves T to be tuned.

@@ -29,9 +29,9 @@ class MCL(Method):
     Deployed: network 1, without its embedding. Ensemble: the mean of the logits.
 
     The formula follows the authors' public code as we read it; no figure of theirs has been reproduced here.
-    Theirs draws batches with two images of every class that occurs, ours are plain random ones: our reading is
-    that an anchor without another image of its class in the batch is left out of con (with 100 classes and
-    batches of 128 that is about 28 % of them; with 1,000 classes most). All networks are updated jointly.
+    Theirs draws batches with two images of every class that occurs; ours are plain random ones. Our reading: an
+    anchor without another image of its class in the batch is left out of con. With 100 classes and batches of 128
+    that is about 28 % of the anchors, with 1,000 classes most of them. All networks are updated jointly.
 
     Args:
         net: the networks, which share nothing.

@@ -26,7 +26,7 @@ class PCL(Method):
     Peer j sees its own augmented view x^j. Deployed: the mean teacher of peer 1; PCL-E: all mean teachers
     with the averaged classifier.
 
-    The paper leaves open, and we read: mean teacher l sees its own peer's view; its batch-norm works in
+    Our reading of what the paper leaves open: mean teacher l sees its own peer's view; its batch-norm works in
     training mode with running statistics of its own; the trunk's batch-norm sees each view by itself; the
     gradient stops at z^t in L_pe and flows through L_ce^t. Each is an option.
 
@@ -41,8 +41,8 @@ class PCL(Method):
             (Table 2, "Logit Sum"), or no ensemble teacher at all.
         distil_ensemble: whether L_pe is there.
         peer_teacher: who teaches the peers in L_pm: the other peers' mean models, the other peers themselves
-            ("Mutual Distillation"), the peer's own mean model ("Traditional Mean Model"; our reading:
-            w(e) T^2 sum_j KL(softmax_T(z^mt_j) || softmax_T(z_j))), or nobody.
+            ("Mutual Distillation"), the peer's own mean model alone ("Traditional Mean Model", in our reading),
+            or nobody.
         input_augmentation: a view for each peer; without it ("w/o InAu") one view serves all.
         mean_view: what mean teacher l sees: its own peer's view, or the view of each peer it teaches
             (m times the teachers' cost).

@@ -113,8 +113,8 @@ def _draw_primary(tables: ResultTables) -> Drawing:
         return [], []
     heading = tables.lines[0].setting
     x = "points of top-1 error: mean, 95 % interval, each seed (left of zero: fewer errors)"
-    chart = dot_chart(heading, rows, x, left=186, width=660, right=170, results=results, through=[0.0])
-    return [Panel(chart, dot_chart_height(len(rows)), width=660, heading=heading)], []
+    chart = dot_chart(heading, rows, x, left=186, width=712, right=222, results=results, through=[0.0])
+    return [Panel(chart, dot_chart_height(len(rows)), width=712, heading=heading)], []
 
 
 def _dot(mean: float, half_width: float | None) -> Dot:
