@@ -24,6 +24,7 @@ from ..errors import InputError
 from ..methods import Method
 from ..methods.pcl import PCL
 from ..methods.trial import peers_stay_identical
+from ..models.metadata import MOST_PEERS
 from ..peers.net import PeerNet
 from .fused import prefer_fused
 from .loss import check_mixing, set_loss
@@ -156,6 +157,8 @@ class Recipe:
         for name in [*counts, "peers"] if isinstance(self.peers, int) else counts:
             if getattr(self, name) < 1:
                 raise InputError(f"`{name}` must be at least 1, not {getattr(self, name)}.")
+        if isinstance(self.peers, int) and self.peers > MOST_PEERS:
+            raise InputError(f"`peers` must be at most {MOST_PEERS}, not {self.peers:,}.")
         if self.epochs > MOST_EPOCHS:
             raise InputError(f"`epochs` must be at most {MOST_EPOCHS:,}, not {self.epochs:,}.")
         if not 0 <= self.seed < 2**63:
