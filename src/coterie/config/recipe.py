@@ -155,8 +155,8 @@ class Recipe:
             self.model = self.config["model"] = self.models[0]
         counts = ["epochs", "evaluate_every", "batch", "accumulate"]
         for name in [*counts, "peers"] if isinstance(self.peers, int) else counts:
-            if getattr(self, name) < 1:
-                raise InputError(f"`{name}` must be at least 1, not {getattr(self, name)}.")
+            if not isinstance(value := getattr(self, name), int) or value < 1:
+                raise InputError(f"`{name}` must be at least 1, not {value}.")
         if isinstance(self.peers, int) and self.peers > MOST_PEERS:
             raise InputError(f"`peers` must be at most {MOST_PEERS}, not {self.peers:,}.")
         if self.epochs > MOST_EPOCHS:
@@ -248,6 +248,8 @@ class Recipe:
             optimizer = self.optimizer([group for group in groups if group["params"]])
         except (TypeError, ValueError) as error:
             raise InputError(f"`optimizer`: {error}.") from None
+        if not isinstance(optimizer, Optimizer):
+            raise InputError(f"`optimizer` made a {type(optimizer).__name__}, not an optimiser of torch.")
         for name, value in optimizer.defaults.items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise InputError(f"`optimizer.{name}` must be a finite number.")
@@ -284,7 +286,7 @@ def class_and_options(method: Callable[..., Method]) -> tuple[type[Method], dict
 
 def read_duration(option: str, duration: str) -> float:
     """Return the seconds of an option such as 30s, 10min or 1h."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h)", duration)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h)", str(duration))
     if match is None:
         raise InputError(f"`{option}` is a time such as 30s, 10min or 1h, not '{duration}'.")
     return float(match[1]) * {"s": 1, "min": 60, "h": 3600}[match[2]]

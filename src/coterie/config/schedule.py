@@ -88,6 +88,8 @@ class Rates:
             self.torch = None if isinstance(schedule, Schedule) else schedule(optimizer)
         except (TypeError, ValueError) as error:
             raise InputError(f"`schedule`: {error}.") from None
+        if self.ours is None and not isinstance(self.torch, LRScheduler):
+            raise InputError(f"`schedule` made a {type(self.torch).__name__}, not a scheduler of torch.")
         if isinstance(self.torch, ReduceLROnPlateau):
             raise InputError("ReduceLROnPlateau would choose by the test set: take a schedule of epochs alone.")
         if self.torch is not None and warmup:
