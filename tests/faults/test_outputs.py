@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
 
 import pytest
 
+from coterie.deploy import latency
 from coterie.runs.own_files import OWN_FILES
-from tests.helpers.common import coterie, not_on_windows, refused
+from tests.helpers.common import coterie, not_on_windows, printed, refused, train
 
 
 @pytest.fixture
@@ -52,3 +54,18 @@ def test_a_script_that_ends_the_process_is_not_a_success(tmp_path: Path) -> None
     ended = coterie("cuts", "script.py:make", cwd=tmp_path)
     assert ended.returncode == 1 and ended.stderr.count("\n") == 1
     assert "Your own code ended the process" in ended.stderr and "script.py, line 3, exit code 0" in ended.stderr
+
+
+def test_what_was_measured_is_shown_where_the_run_cannot_be_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tmp_path / "run", "--method=Baseline", "--epochs=1")
+    for name in ("evaluation.json", "costs.json"):  # as on a file system that is read-only
+        (tmp_path / "run" / name).unlink(missing_ok=True)
+        (tmp_path / "run" / name).mkdir()
+    measured = {"plain": {"parameters": 78_042, "macs": 1, "bytes": 1}}
+    monkeypatch.setattr(latency, "measure_costs", lambda recipe, method: measured)  # which takes seconds
+    shown, warned = printed("evaluate", tmp_path / "run", "--costs", "--json")
+    assert json.loads(shown)["costs"] == measured
+    for name in ("evaluation.json", "costs.json"):
+        assert f"coterie: warning: {tmp_path / 'run' / name} could not be written (Is a directory); " in warned
