@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 LARGEST_YAML, LARGEST_CONTENT, DEEPEST = 1_000_000, 100_000, 50
 """Bytes of a YAML file, its values with every alias written out, and the depth of their nesting."""
+LARGEST_TEXT = 2**28
+"""Bytes of any other text file of a run; the records of 100,000 epochs have fewer."""
 REMEDY = ": put a copy in its place, or remove it, and the `coterie train` of its run writes it anew."
 TORCH_WRITER = re.compile("PytorchStreamWriter|inline_container")
 """In the errors of torch's writer of checkpoints."""
@@ -28,6 +31,7 @@ PATIENCE = 2.0
 @contextmanager
 def atomic_path(file: Path, keep: Path | None = None) -> Iterator[Path]:
     """Yield a path to write to, which then replaces `file` in one step; the old file moves to `keep`."""
+    _check_replaceable(file)
     part = file.with_name(file.name + ".part")
     try:
         yield part
@@ -47,6 +51,17 @@ def atomic_path(file: Path, keep: Path | None = None) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def _check_replaceable(file: Path) -> None:
+    """Refuse /dev/null and its like, which whoever may would replace by a file, and pipes."""
+    with suppress(OSError):  # there is none yet, or none can be written
+        try:
+            check_regular(file)
+        except ValueError as error:
+            raise InputError(f"{file} cannot be written: {error}.") from None
+    if file.absolute().parent == Path("/dev"):
+        raise InputError(f"{file} cannot be written: files in /dev are devices.")
 
 
 def _write_error(error: BaseException) -> str | None:
@@ -69,10 +84,26 @@ def write(file: Path, content: str | bytes) -> None:
         part.write_bytes(content.encode(errors="replace") if isinstance(content, str) else content)
 
 
+def check_regular(file: Path) -> os.stat_result:
+    """Return what is known of a file; raise a ValueError for a pipe, which has no end, and for a device."""
+    status = file.stat()
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise ValueError("it is a pipe or a device, not a file")
+    return status
+
+
+def read_bytes(file: Path, largest: int = LARGEST_TEXT) -> bytes:
+    """Return the content of a file that may come from anywhere; raise a ValueError where it is too large."""
+    size = check_regular(file).st_size
+    if size > largest:
+        raise ValueError(f"it has {size:,} bytes, more than the {largest:,} that such a file may have")
+    return file.read_bytes()
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """Return the mapping in a JSON file, or raise an InputError."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(read_bytes(file).decode())
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read ({reason(error)}){REMEDY}") from None
     if not isinstance(content, dict):
@@ -85,9 +116,7 @@ def read_yaml(file: Path) -> Any:
     import yaml  # here: help and typos answer without it
 
     try:
-        if file.stat().st_size > LARGEST_YAML:
-            raise InputError(f"{file} has {file.stat().st_size:,} bytes, which is too much for options.")
-        text = file.read_text(encoding="utf-8")
+        text = read_bytes(file, LARGEST_YAML).decode()
         _check_yaml(text)
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:

@@ -122,15 +122,24 @@ def test_names_in_metadata_files(here: Path, tmp_path: Path) -> None:
     environment = json.loads((run / "environment.json").read_text())
     strings = {name: f"{value}{TITLE}" for name, value in environment.items() if isinstance(value, str)}
     (run / "environment.json").write_text(json.dumps(environment | strings))
+    record = json.loads((run / "metrics.jsonl").read_text())
+    for key in ("run", "digest"):  # as in a run of an earlier version
+        del record[key]
+    record["terms"][f"term{TITLE}"] = 1.0
+    (run / "metrics.jsonl").write_text(json.dumps(record) + "\n")
     for arguments in (
         ["--text"],
         ["--format", "markdown"],
         ["--format", "csv"],
         ["--format", "latex"],
         ["-o", "p.html"],
+        ["--curves", "curves.csv"],
+        ["--figure", "error", "-o", "error.svg"],
+        ["--figure", "loss-terms", "-o", "terms.svg"],
     ):
         clean(*printed("report", run, *arguments))
-    clean(Path("p.html").read_text())
+    for name in ("p.html", "curves.csv", "error.svg", "terms.svg"):
+        assert "owned" in clean(Path(name).read_text())
     clean(refused("evaluate", run))
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ..errors import InputError, printable, unknown
 from ..files import write
 from ..names import subclass_names
+from ..runs.own_files import check_output
 from .calling import call, print_json, summary
 
 
@@ -122,6 +123,7 @@ def _inspect(cls: Any, preset: dict[str, Any], arguments: list[str]) -> None:
 
 def _check_writable(sheet: Path) -> None:
     """Refuse a file that cannot be written; nothing is left of the trial."""
+    check_output(sheet, "--sheet")
     try:
         sheet.parent.mkdir(parents=True, exist_ok=True)
         new = not sheet.exists()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .. import __version__
-from ..errors import Failure, GivenUp, InputError, Stopped, say, unknown
+from ..errors import Failure, GivenUp, InputError, Stopped, origin, say, unknown
 from ..trust import allow_imports_from_here
 from .calling import call, summary
 from .choosing import cuts, methods, models
@@ -56,6 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     with_traceback, arguments = TRACEBACK in arguments, [word for word in arguments if word != TRACEBACK]
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a pipe on Windows may lack some letters: no reason to fail
             stream.reconfigure(errors="replace")
@@ -75,16 +76,34 @@ def main(arguments: list[str] | None = None) -> None:
             sys.stderr.flush()
             os._exit(code)
         sys.exit(code)
+    except SystemExit as ended:
+        if not (place := origin(ended)):
+            raise
+        # A script that was to be imported, and ran: its exit code is not that of the command.
+        say(f"Your own code ended the process ({place}, exit code {ended.code}): do so as __main__ alone.")
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
+    except BrokenPipeError:  # nobody reads on; a training that printed there has not ended
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except BrokenPipeError:  # once more at the exit, if it could
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        sys.exit(1)
     except Exception as error:
         if with_traceback:
             print_traceback(error)
         message, code = describe_exception(error)
         say(message)
         sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Give a process without standard streams, such as a service, empty ones: no other file gets their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _run(arguments: list[str]) -> None:

@@ -105,6 +105,8 @@ def from_options(options: Mapping[str, Any]) -> Recipe:
 
 def with_options(part: str, value: Any, options: Mapping[str, Any] | None) -> Any:
     """Add the options of a class to its name or to the class itself, such as 'PCL' or coterie.PCL."""
+    if options is not None and not isinstance(options, Mapping):
+        raise InputError(f"`{part}_options` must be a mapping such as {{'a': 1}}, not {type(options).__name__}.")
     if not options:
         return value
     if isinstance(value, str | Path):
@@ -135,6 +137,8 @@ def _named(method: Any) -> Any:
     """Return the spec of a method under its full name."""
     if isinstance(method, str):
         return full_name(method)
+    if not isinstance(method, Mapping):
+        raise InputError(f"`method` must be a name, a class of methods, or a partial of one, not {method!r}.")
     return {**method, "class_path": full_name(method["class_path"])} if "class_path" in method else method
 
 

@@ -167,8 +167,10 @@ def _explain(parser: ArgumentParser, message: str, flags: bool) -> InputError:
         value := re.search(r"[Gg](?:ot|iven) value: ([^\n]*?)(?:\. Got value|\n|$)", message)
     ):
         return InputError(f"{option} expects {_expected(message)}, not '{value[1]}'.")
-    return _explain_import(message, option) or InputError(
-        f"{option if keys else ''} {' '.join(message.split())}".strip()
+    return (
+        _explain_import(message, option)
+        or _explain_shape(message, option)
+        or InputError(f"{option if keys else ''} {' '.join(message.split())}".strip())
     )
 
 
@@ -183,7 +185,7 @@ def _explain_name(message: str, option: str) -> InputError | None:
     if "surrogates not allowed" in message:
         return InputError(f"{option}: its name is not valid UTF-8, so that no file can hold it.")
     if match := re.search(
-        r"Unexpected import object '?(.*?)'?\. Got|Expected '?(.*?)'? to be a function", message
+        r"Unexpected import object '?(.*?)'?(?:\. Got|\n)|Expected '?(.*?)'? to be a function", message
     ):
         named = re.search(r"[Gg](?:ot|iven) value: (\S+)", message)
         name = named[1] if named else match[1] or match[2]
@@ -201,6 +203,19 @@ def _explain_import(message: str, option: str) -> InputError | None:
         return InputError(f"{option} cannot be imported: {match[1]}.")
     if match := re.search(r"Expected '([^']+)' to be a subclass of <class '(\w+)'", message):
         return InputError(f"{option}: {match[1]} is not a {match[2]}.")
+    return None
+
+
+def _explain_shape(message: str, option: str) -> InputError | None:
+    """Return the error of a value that is neither a name nor the mapping of a class and its options."""
+    if "has no attribute 'keys'" in message:
+        return InputError(f"{option}: `init_args` must be a mapping such as '{{a: 1}}'.")
+    if match := re.search(r"Does not validate.*Given value: ([^\n]*)", message, re.S):
+        return InputError(
+            f"{option} expects a name, or a mapping of `class_path` and `init_args`, not '{match[1]}'."
+        )
+    if "Empty nested key" in message:
+        return InputError("An option ends in a dot: write what it names, such as --method.temperature.")
     return None
 
 

@@ -24,6 +24,7 @@ from ..errors import InputError
 from ..methods import Method
 from ..methods.pcl import PCL
 from ..methods.trial import peers_stay_identical
+from ..models.metadata import MOST_PEERS
 from ..peers.net import PeerNet
 from .fused import prefer_fused
 from .loss import check_mixing, set_loss
@@ -154,8 +155,10 @@ class Recipe:
             self.model = self.config["model"] = self.models[0]
         counts = ["epochs", "evaluate_every", "batch", "accumulate"]
         for name in [*counts, "peers"] if isinstance(self.peers, int) else counts:
-            if getattr(self, name) < 1:
-                raise InputError(f"`{name}` must be at least 1, not {getattr(self, name)}.")
+            if not isinstance(value := getattr(self, name), int) or value < 1:
+                raise InputError(f"`{name}` must be at least 1, not {value}.")
+        if isinstance(self.peers, int) and self.peers > MOST_PEERS:
+            raise InputError(f"`peers` must be at most {MOST_PEERS}, not {self.peers:,}.")
         if self.epochs > MOST_EPOCHS:
             raise InputError(f"`epochs` must be at most {MOST_EPOCHS:,}, not {self.epochs:,}.")
         if not 0 <= self.seed < 2**63:
@@ -245,6 +248,8 @@ class Recipe:
             optimizer = self.optimizer([group for group in groups if group["params"]])
         except (TypeError, ValueError) as error:
             raise InputError(f"`optimizer`: {error}.") from None
+        if not isinstance(optimizer, Optimizer):
+            raise InputError(f"`optimizer` made a {type(optimizer).__name__}, not an optimiser of torch.")
         for name, value in optimizer.defaults.items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise InputError(f"`optimizer.{name}` must be a finite number.")
@@ -281,7 +286,7 @@ def class_and_options(method: Callable[..., Method]) -> tuple[type[Method], dict
 
 def read_duration(option: str, duration: str) -> float:
     """Return the seconds of an option such as 30s, 10min or 1h."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h)", duration)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h)", str(duration))
     if match is None:
         raise InputError(f"`{option}` is a time such as 30s, 10min or 1h, not '{duration}'.")
     return float(match[1]) * {"s": 1, "min": 60, "h": 3600}[match[2]]

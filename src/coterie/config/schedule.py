@@ -11,7 +11,7 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from ..errors import InputError
+from ..errors import InputError, reason
 
 
 class Schedule(ABC):
@@ -36,6 +36,8 @@ class Steps(Schedule):
                 f"`at` of Steps holds fractions of the training, from 0 to 1, not {wrong:g}: 0.5 is a drop after "
                 "half of the epochs."
             )
+        if not 0 <= factor < math.inf:
+            raise InputError(f"`factor` of Steps is a factor of the learning rate, from 0 on, not {factor}.")
         self.at, self.factor = at, factor
 
     def __call__(self, progress: float) -> float:
@@ -86,6 +88,8 @@ class Rates:
             self.torch = None if isinstance(schedule, Schedule) else schedule(optimizer)
         except (TypeError, ValueError) as error:
             raise InputError(f"`schedule`: {error}.") from None
+        if self.ours is None and not isinstance(self.torch, LRScheduler):
+            raise InputError(f"`schedule` made a {type(self.torch).__name__}, not a scheduler of torch.")
         if isinstance(self.torch, ReduceLROnPlateau):
             raise InputError("ReduceLROnPlateau would choose by the test set: take a schedule of epochs alone.")
         if self.torch is not None and warmup:
@@ -104,8 +108,16 @@ class Rates:
         elif self.torch is not None and step and step % self.per_epoch == 0:
             with warnings.catch_warnings():  # the optimiser of a continued run has stepped in another process
                 warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
-                self.torch.step()
+                self._step(self.torch)
         return float(self.optimizer.param_groups[0]["lr"])
+
+    @staticmethod
+    def _step(scheduler: LRScheduler) -> None:
+        try:
+            scheduler.step()
+        except (ValueError, ArithmeticError) as error:  # of options that torch looks at only now
+            name = type(scheduler).__name__
+            raise InputError(f"`schedule`: {name} fails after an epoch ({reason(error)}).") from error
 
     def state_dict(self) -> dict[str, Any]:
         return self.torch.state_dict() if self.torch is not None else {}

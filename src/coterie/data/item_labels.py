@@ -11,6 +11,9 @@ from torch.utils.data import TensorDataset
 from ..errors import InputError
 from .subset import Labels
 
+MOST_CLASSES = 1_000_000
+"""A larger label is the key of something, not the number of a class."""
+
 
 def read_labels(items: Any, source: str, several: bool = False) -> Labels:
     """Return the labels from `targets` or `labels`, as torchvision's sets have them, or else from every item.
@@ -48,7 +51,7 @@ def _zeros_and_ones(labels: Any, source: str) -> Labels:
 def _class_number(label: Any, source: str) -> int:
     try:
         number = int(label)
-        if number == label and abs(number) < 2**63:
+        if number == label and abs(number) < MOST_CLASSES:
             return number
     except (TypeError, ValueError, RuntimeError, OverflowError):  # a name, a vector
         pass

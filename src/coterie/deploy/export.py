@@ -22,6 +22,7 @@ from ..models.metadata import Metadata
 from ..peers.net import standalone
 from ..runs.description import describe_predictor
 from ..runs.directory import RunDirectory
+from ..runs.own_files import check_output
 from ..runs.reader import read_run
 from ..runs.rebuild import restored
 from ..runs.selection import deployed_record
@@ -70,6 +71,8 @@ def export_run(
     if calibrate and size is not None:
         raise InputError("A temperature is fit on images of the run's own size: leave out `calibrate` or `size`.")
     format = choose_format(output, format)
+    if output is not None:
+        check_output(output)
     if int8 and format != "onnx":
         raise InputError("`quantize` is for ONNX: choose onnx as `format`.")
     if format == "onnx":

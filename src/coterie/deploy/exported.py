@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from .. import methods, models
 from ..errors import Failure, InputError
+from ..files import check_regular
 from ..methods.base import Ensemble
 from ..models.bounds import bounded_by
 from ..models.metadata import METADATA_KEY, Metadata, parse_metadata, read_metadata
@@ -46,10 +47,13 @@ def open_exported(file: Path, model: str | None = None, trust: bool = False) -> 
     if file.is_dir():
         file = _student_of(file)
     try:
+        check_regular(file)
         with file.open("rb") as stream:
             start = stream.read(9)
     except FileNotFoundError:
         raise InputError(f"{file} does not exist.") from None
+    except ValueError as error:
+        raise InputError(f"{file} cannot be read: {error}.") from None
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}.") from None
     if start[:4] == b"PK\x03\x04":

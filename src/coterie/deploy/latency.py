@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from .. import models
 from ..config.recipe import Recipe
+from ..errors import Failure, warn
 from ..files import write
 from ..methods import Method
 from ..methods.base import Ensemble
@@ -32,7 +33,10 @@ def measure_run_costs(directory: Path) -> dict[str, dict[str, Any]]:
     """Measure the costs of a trained run, and write them to its costs.json."""
     recipe, method, _ = restored(directory)
     costs = measure_costs(recipe, method)
-    write(directory / "costs.json", json.dumps(costs, indent=2) + "\n")
+    try:
+        write(directory / "costs.json", json.dumps(costs, indent=2) + "\n")
+    except Failure as error:  # someone else's run, perhaps: they are shown all the same
+        warn(str(error))
     return costs
 
 

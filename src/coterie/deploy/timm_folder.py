@@ -27,7 +27,7 @@ def write_timm_folder(network: nn.Module, folder: Path, metadata: Metadata, imag
     if not name.startswith("timm:") or metadata.model["options"].get("small_stem"):
         what = "timm's network with another stem" if name.startswith("timm:") else "no network of timm"
         raise InputError(f"{name} is {what}: `format` timm is for networks that timm itself makes.")
-    part = folder.with_name(folder.name + ".part")
+    part = folder.resolve().with_name(folder.resolve().name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     try:
         part.mkdir()

@@ -23,7 +23,7 @@ MOST_SEEDS = 10_000
 
 def check_seeds(seeds: int) -> None:
     """Refuse a number of seeds that is none, or that nobody can wait for."""
-    if seeds < 1:
+    if not isinstance(seeds, int) or seeds < 1:
         raise InputError(f"`seeds` must be at least 1, not {seeds}.")
     if seeds > MOST_SEEDS:
         raise InputError(f"`seeds` must be at most {MOST_SEEDS:,}, not {seeds:,}.")

@@ -47,6 +47,11 @@ class Method(nn.Module, ABC):
 
     def __init__(self, net: PeerNet) -> None:
         super().__init__()
+        if not isinstance(net, PeerNet):
+            raise InputError(
+                f"{type(self).__name__} trains a PeerNet, not a {type(net).__name__}: make one of your network by "
+                "coterie.PeerNet(network, peers=3)."
+            )
         if net.size < self.least_peers:
             raise InputError(f"{type(self).__name__} needs at least {self.least_peers} peers, not {net.size}.")
         self.net = net

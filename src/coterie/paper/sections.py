@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
+from ..files import read_bytes
 from ..metrics.seeds import PAIRED
 from ..report.content import Figure, Gallery, ReportSection
 from ..report.curves import banded, figures
@@ -55,7 +56,7 @@ def _protocols(runs: Sequence[Path], protocols: Mapping[str, P]) -> list[tuple[P
     directories = []
     for file in sorted({file for path in runs for file in path.rglob("protocol.json")}):
         try:
-            directories.append((file.parent, protocols[json.loads(file.read_text(encoding="utf-8"))["protocol"]]))
+            directories.append((file.parent, protocols[json.loads(read_bytes(file).decode())["protocol"]]))
         except (OSError, ValueError, KeyError, TypeError):  # not ours, or damaged: its runs are shown all the same
             continue
     return directories

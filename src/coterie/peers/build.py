@@ -18,6 +18,8 @@ Factory = Callable[[], nn.Module]
 
 def make_network(maker: Factory | nn.Module) -> nn.Module:
     """Call a factory, or copy a module."""
+    if not callable(maker):
+        raise InputError(f"A PeerNet is made from a network or a function that makes one, not from {maker!r}.")
     model = copy.deepcopy(maker) if isinstance(maker, nn.Module) else maker()
     if not isinstance(model, nn.Module):
         raise InputError(f"The factory returned {type(model).__name__}, not a torch.nn.Module.")

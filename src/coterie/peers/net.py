@@ -95,7 +95,7 @@ class PeerNet(nn.Module):
         checkpoint_activations: bool = False,
     ) -> None:
         super().__init__()
-        if isinstance(make_model, Sequence):
+        if isinstance(make_model, Sequence) and not isinstance(make_model, str):  # a name is refused below
             if cut is not None:
                 raise InputError("Peers of different architectures share nothing: leave out the cut.")
             makers = list(make_model)

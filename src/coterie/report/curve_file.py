@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 
+from ..errors import printable
 from ..runs.reader import Record
 from .groups import Group
 
@@ -26,7 +27,7 @@ def curves_csv(groups: Sequence[Group]) -> str:
     writer = csv.DictWriter(file, [*KEYS, *scores, *others], lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
-    return file.getvalue()
+    return printable(file.getvalue(), lines=True)
 
 
 def _lines(g: Group) -> Iterator[dict[str, object]]:

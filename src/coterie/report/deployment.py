@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from ..files import read_bytes
 from .content import ReportSection
 from .groups import Group
 from .score_columns import balanced_column, error_heading
@@ -55,7 +56,7 @@ def deployment_section(groups: Sequence[Group]) -> ReportSection:
 def _measured(g: Group) -> list[list[Cell]]:
     """Read what `deploy.latency` wrote into the run, if it was asked to."""
     try:
-        costs = json.loads((g.evaluated.path / "costs.json").read_text())
+        costs = json.loads(read_bytes(g.evaluated.path / "costs.json").decode())
         plain, rows = costs["plain"], []
         for name, row in costs.items():
             cells = [text(g.setting), text(g.label), text(name)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..files import read_bytes
 from ..metrics.chance import is_like_guessing
 from .content import Picture
 
@@ -49,7 +50,7 @@ class Evaluation:
 def read_evaluation(run: Path) -> Evaluation:
     """Read a run's evaluation.json."""
     try:
-        content = json.loads((run / "evaluation.json").read_text(encoding="utf-8"))
+        content = json.loads(read_bytes(run / "evaluation.json").decode())
         predictors, deployed = content["predictors"], content["predictors"][content["deployed"]]
         classes = [row for row in deployed["per_class"] if row["images"]]
         return Evaluation(

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from .. import __version__
 from ..errors import Failure, InputError, printable
 from ..runs.directory import write as write_file
+from ..runs.own_files import check_output
 from ..runs.reader import FILES, find_runs, read_run
 from . import curves, sections
 from .against import mark_reference
@@ -148,6 +149,7 @@ def write_report(
 
 def save_text(file: Path, text: str, option: str = "--output") -> None:
     """Write a file, or say in one sentence why it cannot be written."""
+    check_output(file, option)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_file(file, text)

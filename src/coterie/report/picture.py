@@ -8,6 +8,7 @@ from textwrap import wrap
 
 from markupsafe import Markup, escape
 
+from ..errors import printable
 from .charts import HEIGHT, WIDTH
 from .content import Figure
 
@@ -98,13 +99,14 @@ def stacked_picture(title: str, figures: Sequence[Figure]) -> str:
 
 def _file(title: str, width: int, height: int, marks: Sequence[str], style: str = STYLE) -> str:
     size = f'width="{width}" height="{height}"'
-    return (
+    content = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" {size}>\n'
         f"<title>{escape(title)}</title>\n<style>\n{style}\n</style>\n"
         f'<rect class="paper" {size}/>\n<text class="title" x="16" y="28">{escape(title)}</text>\n'
         + "\n".join(marks)
         + "\n</svg>\n"
     )
+    return printable(content, lines=True)  # XML may hold no control characters
 
 
 def _legend(entries: Sequence[tuple[str, str]], width: int, top: int) -> tuple[list[str], int]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from ..files import read_bytes
 from ..metrics.seeds import NOTHING, PAIRED, Spread
 from ..runs.selection import SELECTED, errors_sentence
 from .charts import brief, reliability_chart
@@ -209,12 +211,21 @@ def views_section(groups: Sequence[Group]) -> ReportSection:
     )
     section = ReportSection("views", "What the peers see", lead)
     for setting, same in settings(groups).items():
-        sheets = [file for g in same if (file := g.evaluated.path / "views.png").is_file()]
+        sheets = [sheet for g in same if (sheet := _picture(g.evaluated.path / "views.png"))]
         if sheets:
-            source = f"data:image/png;base64,{base64.b64encode(sheets[0].read_bytes()).decode()}"
+            source = f"data:image/png;base64,{base64.b64encode(sheets[0]).decode()}"
             pictures = [Picture(source, f"Training images and their views, {setting}")]
             section.blocks.append(Gallery(setting, pictures, wide=True))
     return section
+
+
+def _picture(file: Path) -> bytes:
+    """Return a PNG file; nothing where it is another, such as a link into the reader's own files, or none."""
+    try:
+        content = read_bytes(file)
+    except (OSError, ValueError):
+        return b""
+    return content if content.startswith(b"\x89PNG") else b""
 
 
 def runs_section(groups: Sequence[Group]) -> ReportSection:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import torch
 
 from ..errors import InputError, reason, warn
-from ..files import atomic_path
+from ..files import atomic_path, check_regular
 from .identity import MissingRecords, State, restart_hint
 
 COST = 0.01
@@ -86,6 +86,7 @@ def _write(state: State, file: BinaryIO) -> None:
 
 def _read(file: Path, mmap: bool = False) -> State:
     """Load a state after verifying its checksums, which torch.load does not."""
+    check_regular(file)
     with zipfile.ZipFile(file) as archive:
         if (entry := archive.testzip()) is not None:
             raise OSError(f"{entry} is not what was written")

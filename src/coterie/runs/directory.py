@@ -176,7 +176,7 @@ class RunDirectory:
         """Return one record per evaluation, which is one per epoch unless the recipe says otherwise."""
         if not self.metrics_file.is_file():
             raise InputError(f"{self.path} is not a run directory: it has no {self.metrics_file.name}.")
-        content = self.metrics_file.read_bytes()
+        content = read_records(self.path)
         if damage := first_damage(content, run_id(self.path)):
             raise InputError(
                 f"In {self.path} {damage}: its `coterie train` continues from before that line, or says why not."

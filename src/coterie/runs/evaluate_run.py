@@ -19,7 +19,7 @@ from ..data import Data
 from ..data.batch import SplitName
 from ..data.device import synchronise
 from ..data.inspection import to_picture
-from ..errors import InputError, reason, warn
+from ..errors import Failure, InputError, reason, warn
 from ..files import write
 from ..methods import Method
 from ..metrics.evaluate import calibrations, evaluate, fit_thresholds
@@ -102,6 +102,8 @@ def write_evaluation(
             "plain_latency_ms": latencies["plain"],
         }
         write(file, json.dumps(content) + "\n")
+    except Failure as error:
+        warn(str(error))
     except Exception as error:  # the run is complete without it
         warn(f"{file} could not be written ({type(error).__name__}: {reason(error)}).")
 

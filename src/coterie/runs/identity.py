@@ -10,6 +10,7 @@ from typing import Any
 
 from ..config.recipe import RUNTIME_OPTIONS, Recipe
 from ..errors import InputError
+from ..files import read_bytes
 from .aside import aside_directory
 from .records import NAME, RUN, digest_of, due_epochs, first_damage, owner_of
 
@@ -45,7 +46,7 @@ def new_id() -> str:
 def run_id(directory: Path) -> str | None:
     """Return the id of a run, from environment.json or else its records; one of an earlier version has none."""
     try:
-        content = json.loads((directory / "environment.json").read_text(encoding="utf-8"))
+        content = json.loads(read_bytes(directory / "environment.json").decode())
     except (OSError, ValueError, RecursionError):
         content = None
     if isinstance(content, dict) and isinstance(content.get(RUN), str):
@@ -56,7 +57,10 @@ def run_id(directory: Path) -> str | None:
 def read_records(directory: Path) -> bytes:
     """Return the content of metrics.jsonl; nothing if there is none."""
     file = directory / NAME
-    return file.read_bytes() if file.is_file() else b""
+    try:
+        return read_bytes(file) if file.is_file() else b""
+    except ValueError as error:
+        raise InputError(f"{file} cannot be read ({error}).") from None
 
 
 def changes(old: Any, new: Any, common: bool = False) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..config.specs import labels_in
 from ..errors import InputError
-from ..files import read_yaml
+from ..files import read_bytes, read_yaml
 from .aside import ASIDE
 from .records import NAME, RUN, decode_record, due_epochs
 from .selection import SELECTED, Record, SelectName, deployed_record, early_stop_sentence, patience_is_over
@@ -199,7 +199,11 @@ def read_run(path: Path) -> Result:
 def _read_records(result: Result, file: Path) -> list[Record]:
     """Return the records of a run, in order; lines that are damaged or of another run are named and left out."""
     run, records, foreign = result.environment.get(RUN), dict[int, Record](), list[int]()
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    try:
+        lines = read_bytes(file).decode(errors="replace").splitlines()
+    except ValueError as error:
+        result.problems.append(f"{NAME} cannot be read: {error}")
+        return []
     intact = True
     for number, line in enumerate(lines, 1):
         try:
@@ -250,7 +254,7 @@ def _mapping(result: Result, name: str, load: Callable[[Path], Any]) -> dict[str
 
 
 def _read_json(file: Path) -> Any:
-    return json.loads(file.read_text(encoding="utf-8"))
+    return json.loads(read_bytes(file).decode())
 
 
 def _check(record: Any) -> None:
