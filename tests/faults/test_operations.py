@@ -29,7 +29,7 @@ NETWORK = "tests.helpers.engine:Plain"
 SMALL = ["--model", NETWORK, "--data", "digits", "--data.limit", "5", "--batch", "50"]
 REWRITTEN = ("evaluation.json", "evaluation.json.part", "costs.json", "costs.json.part")
 """Files of a run that `evaluate` writes."""
-TRAIN = ["train", *SMALL, "--method", "Baseline", "--epochs", "2", "--checkpoint_every", "0s"]
+TRAIN = ["train", *SMALL, "--method", "Baseline", "--epochs", "2"]
 STUDY = ["study", "--protocol", "tiny"]
 COMPARE = [*SMALL, "--epochs", "1", "--methods", "Baseline,DML", "--seeds", "1", "--peers", "2"]
 BEFORE, AFTER = "# Written by hand\n\n", "\nAlso written by hand.\n"
@@ -70,7 +70,7 @@ def studied(folder: Path) -> Any:
     """Return runs, figure and document, the latter without the cost, which is a measured time."""
     document = re.sub(r"\S+ \|$", "", (folder / "results.md").read_text(), flags=re.M)
     runs = runs_in(folder / "out")
-    assert len(runs) == 2 and "PCL" in document, document
+    assert len(runs) == 2 and "CutMix" in document, document
     return runs, digests(folder / "out", *REWRITTEN)["study.svg"], document
 
 
@@ -97,6 +97,8 @@ class Scenario:
     """How many of its faults are tried every day."""
     intact: Callable[[Path], bool] = lambda folder: True
     """Whether nothing is lost of what the user had, right after a fault."""
+    hits_trainings: bool = True
+    """Whether the operations of the trainings that it starts are tried too."""
 
 
 SCENARIOS = {
@@ -110,7 +112,9 @@ SCENARIOS = {
         3,
         document_is_whole,
     ),
-    "compare": Scenario(["compare", *COMPARE, "--processes", "1", "--out", "out"], compared, 2),
+    "compare": Scenario(
+        ["compare", *COMPARE, "--processes", "1", "--out", "out"], compared, 2, hits_trainings=False
+    ),
 }
 
 
@@ -124,9 +128,10 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for file in folder.glob("warm*"):
         file.unlink()
     (folder / "results.md").write_text(DOCUMENT)
-    rows = tuple(row for row in study.CIFAR_ROWS if row.name in ("alone", "PCL"))
-    options = {**TOY, "epochs": 1, "batch": 50, "peers": 2, "model": NETWORK, "evaluate_every": 1}
-    tiny = study.regime("tiny", "digits", options, rows, seeds=1, primary=[Comparison("PCL", "alone")])
+    rows = tuple(row for row in study.CIFAR_ROWS if row.name in ("alone", "CutMix"))
+    options = {**TOY, "epochs": 1, "batch": 50, "ema": False, "model": NETWORK, "evaluate_every": 1}
+    primary = [Comparison("CutMix", "alone")]
+    tiny = study.regime("tiny", "digits", options, rows, seeds=1, primary=primary, mixing={"CutMix": 1.0})
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(STUDIES, "tiny", tiny)
         patch.setattr("coterie.deploy.latency.measure_costs", lambda *_: {"plain": {"parameters": 1, "macs": 1}})
@@ -139,8 +144,8 @@ def kind_in_turn(at: int, operation: str) -> list[FaultKind]:
 
 
 def all_kinds(at: int, operation: str) -> list[FaultKind]:
-    """Return every kind, or one in turn in the trainings that a command starts: `train` has every kind there."""
-    return list(KINDS) if operation.startswith("command ") else kind_in_turn(at, operation)
+    """Return every kind, both errors in turn; of a training that is started one in turn: `train` has them all."""
+    return [*KINDS[:2], KINDS[2 + at % 2]] if operation.startswith("command ") else kind_in_turn(at, operation)
 
 
 def attack(
@@ -163,6 +168,8 @@ def attack(
     expected, before = scenario.result(whole), digests(prepared)
     tried, survived, problems = 0, 0, []
     for at in points(len(undisturbed.names)):
+        if undisturbed.names[at].startswith("training ") and not scenario.hits_trainings:
+            continue
         for kind in kinds(at, undisturbed.names[at]):
             place = folder(f"{at}-{kind}")
             hit = run(scenario.words, place, Faults(place, at, kind), scratch)
