@@ -26,6 +26,9 @@ from typing import Any, Literal, NoReturn
 
 import torch
 
+from coterie.cli.main import main
+from coterie.experiments import launch_local
+
 FaultKind = Literal["kill", "tear", "full", "broken"]
 ERRORS = {"full": errno.ENOSPC, "broken": errno.EIO}
 WIDTH, LOG = 16, 1000
@@ -70,9 +73,8 @@ class Faults:
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
         os.dup2(descriptor, LOG)
         os.close(descriptor)
-        launcher = sys.modules["coterie.experiments.launch_local"]
         start = partial(Training, self)
-        launcher.subprocess = SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL)  # type: ignore[attr-defined]
+        launch_local.subprocess = SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL)  # type: ignore
         real_open = io.open
 
         def open(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
@@ -178,10 +180,13 @@ def run(words: list[str], folder: Path, faults: Faults, scratch: Path) -> Ended:
     errors, names = scratch / "errors", scratch / "names"
     child = os.fork()
     if child == 0:
-        os.setsid()
-        faults.install(names)
-        output = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        _main(words, folder, os.open(os.devnull, os.O_WRONLY), output)
+        try:
+            os.setsid()
+            output = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            faults.install(names)
+            _main(words, folder, os.open(os.devnull, os.O_WRONLY), output)
+        finally:
+            os._exit(98)
     until = time.monotonic() + LONGEST
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
         if time.monotonic() > until:
@@ -204,8 +209,6 @@ def _leave_open_files() -> None:
 
 def _main(words: list[str], folder: Path, output: int, errors: int) -> NoReturn:
     """Run a command in this fork, in a folder, with these descriptors as its output, and end the process."""
-    from coterie.cli.main import main
-
     code = 99
     try:
         os.dup2(errors, 2)
