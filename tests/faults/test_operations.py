@@ -102,7 +102,7 @@ class Scenario:
 
 
 SCENARIOS = {
-    "train": Scenario([*TRAIN, "--out", "out"], trained, 16),
+    "train": Scenario([*TRAIN, "--out", "out"], trained, 13),
     "export": Scenario(["export", "run", "-o", "student.safetensors"], digests, 8),
     "evaluate": Scenario(["evaluate", "run", "--costs"], evaluated, 8),
     "report": Scenario(["report", "run", "-o", "report.html"], reported, 8),
@@ -113,7 +113,7 @@ SCENARIOS = {
         document_is_whole,
     ),
     "compare": Scenario(
-        ["compare", *COMPARE, "--processes", "1", "--out", "out"], compared, 2, trainings_every=None
+        ["compare", *COMPARE, "--processes", "1", "--out", "out"], compared, 0, trainings_every=None
     ),
 }
 
@@ -196,7 +196,7 @@ def attack(
     assert not problems, "\n".join(problems)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", [name for name, scenario in SCENARIOS.items() if scenario.sample])
 def test_a_sample_of_faults(name: str, prepared: Path, tmp_path: Path) -> None:
     count = SCENARIOS[name].sample
 
