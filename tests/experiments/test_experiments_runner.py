@@ -328,6 +328,21 @@ def test_kept_metrics_are_done_but_no_teacher(tmp_path: Path) -> None:
     assert run_state(tmp_path, job, weights=True).kind == "damaged"
 
 
+def test_a_run_that_was_killed_before_its_weights_were_written_is_not_done(out: Path, tmp_path: Path) -> None:
+    """All records are there; without any weights, on purpose, such runs are results that are kept."""
+    job, single = jobs(1)[0], jobs(1, epochs=1)[0]
+    run = out / job.name
+    (run / "student.safetensors").unlink()
+    (run / "checkpoint.pt").unlink()  # killed between two renamings of the last save
+    assert (run / "checkpoint.previous.pt").exists() and run_state(out, job).kind == "partial"
+    (run / "checkpoint.previous.pt").unlink()
+    assert run_state(out, job).kind == "done"
+    kept = write_run(tmp_path, single, {"peer1": 12.0})
+    assert run_state(tmp_path, single).kind == "done"
+    (kept / ".lock").touch()  # of a training, which was killed before its first save
+    assert run_state(tmp_path, single).kind == "partial"
+
+
 @pytest.mark.slow
 def test_table4_with_its_teacher(tmp_path: Path) -> None:
     code, text, error = finish(start("table4", "--out", tmp_path / "out", "--seeds", 1))

@@ -6,6 +6,8 @@ import inspect
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -313,6 +315,28 @@ def test_training_leaves_the_callers_random_numbers_and_says_when_nothing_is_lef
     assert "nothing is trained" not in capfd.readouterr().err
     assert coterie.train(**options).error == first.error
     assert "was finished before: nothing is trained" in capfd.readouterr().err
+
+
+def test_a_second_thread_is_refused_and_the_first_goes_on_undisturbed(tmp_path: Path) -> None:
+    begun, refused = threading.Event(), threading.Event()
+
+    def make_when_refused(num_classes: int, in_channels: int) -> TinyNet:
+        begun.set()
+        assert refused.wait(60)
+        return make_tiny(num_classes, in_channels)
+
+    def train(name: str, model: Any) -> coterie.Run:
+        return coterie.train(model=model, method="Baseline", out=tmp_path / name, **DIGITS)
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(train, "first", make_when_refused)
+        assert begun.wait(60)
+        with pytest.raises(coterie.InputError, match="Another thread of this process is training: train"):
+            train("first", make_tiny)
+        refused.set()
+        weights = first.result().student().state_dict()
+    alone = train("alone", make_tiny).student().state_dict()
+    assert all(torch.equal(weights[name], alone[name]) for name in alone)
 
 
 def test_a_run_is_found_from_another_directory_and_its_student_without_its_data(

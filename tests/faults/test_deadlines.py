@@ -196,13 +196,13 @@ def test_a_signal_to_a_child_is_not_one_to_its_parent() -> None:
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def run(*words: object, cwd: Path) -> None:
+def run(*words: object, cwd: Path, program: str = "-m coterie", seconds: int = 60) -> None:
     """Run a command, which must end within a minute, leaving no process and no directory of sockets behind."""
     with short_temporary_directory() as temporary:
         result = subprocess.run(
-            [sys.executable, "-m", "coterie", *map(str, words)],
+            [sys.executable, *program.split(), *map(str, words)],
             cwd=cwd,
-            timeout=60,
+            timeout=seconds,
             capture_output=True,
             text=True,
             env={**os.environ, "TMPDIR": str(temporary), "COTERIE_TEST_MARK": str(cwd)},
@@ -230,3 +230,39 @@ def test_every_command_ends_with_workers(tmp_path: Path) -> None:
     run("data", "inspect", "photos", "--size", 16, "--workers", 2, cwd=tmp_path)
     methods = ["--methods", "Baseline,PCL", "--seeds", 1, "--epochs", 1, "--peers", 2, "--processes", 1]
     run("compare", *options, *methods, "--out", "compared", cwd=tmp_path)
+    run("train", *options, "--method", "Baseline", "--epochs", 1, "--seeds", 2, "--out", "seeds", cwd=tmp_path)
+    teach = ["--method", "KD", "--method.teacher", "run", "--epochs", 1, "--out", "taught"]
+    run("train", *options, *teach, cwd=tmp_path)
+    processes = "-m torch.distributed.run --standalone --nproc-per-node 2 -m coterie"
+    train = ["train", *options, "--method", "Baseline", "--epochs", 1, "--out", "shared"]
+    run(*train, cwd=tmp_path, program=processes)
+
+
+PROGRAM = """
+import coterie
+from coterie.data.folder import folder
+
+options = {"size": 16, "workers": 2}
+run = coterie.train(
+    model="resnet8", data="photos", data_options=options, method="Baseline", batch=8, epochs=1, out="run"
+)
+run.evaluate()
+data = folder("photos", size=16, workers=2)
+data.load()
+next(data.test_batches(4))  # and the workers go on, with batches that nobody takes
+"""
+
+
+@linux_only
+@pytest.mark.slow
+def test_a_program_ends_with_workers(tmp_path: Path) -> None:
+    photographs(tmp_path / "photos", 12, 4)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    run(cwd=tmp_path, program="program.py")
+
+
+@linux_only
+@pytest.mark.slow
+def test_doctor_ends_with_workers(tmp_path: Path) -> None:
+    """Its own trainings take longer than a minute on a slow machine."""
+    run("doctor", "--device", "cpu", cwd=tmp_path, seconds=400)

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from coterie.runs.directory import in_training
-from tests.helpers.common import build_once, linux_only
+from tests.helpers.common import build_once, linux_only, printed
+from tests.helpers.engine import outcome, same
 from tests.helpers.photographs import photographs
 
 pytestmark = linux_only
@@ -30,12 +31,12 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_once(tmp_path_factory, "small-photos", lambda root: photographs(root / "set", 20, 4)) / "set"
 
 
-def train_with_mount(photos: Path, out: Path, mount: str, size: int = 16) -> tuple[int, str]:
+def train_with_mount(photos: Path, out: Path, mount: str, size: int = 16, batch: int = 20) -> tuple[int, str]:
     """Train with two workers behind a mount of its own; return exit code and standard error."""
     if not _may_mount():
         pytest.skip("mounting a small file system needs root")
     command = [sys.executable, "-m", "coterie", "train", "--data", str(photos), "--data.size", str(size)]
-    command += ["--data.workers", "2", "--model", "resnet8", "--method", "Baseline", "--batch", "20"]
+    command += ["--data.workers", "2", "--model", "resnet8", "--method", "Baseline", "--batch", str(batch)]
     command += ["--epochs", "2", "--out", str(out)]
     process = subprocess.Popen(
         ["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh", *command],
@@ -79,6 +80,130 @@ def test_a_full_disk_beside_workers(tmp_path: Path, photos: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_shared_memory_of_a_container(tmp_path: Path) -> None:
+    """64 MB, as Docker gives: eight batches of 18 MB wait to be read by two workers."""
+    photographs(tmp_path / "photos", 60, 4)
+    mount = "mount -t tmpfs -o size=64m tmpfs /dev/shm"
+    code, stderr = train_with_mount(tmp_path / "photos", tmp_path / "out", mount, size=224, batch=120)
+    assert code == 1 and "shared memory is too small for the batches (/dev/shm has 64 MB, of which" in stderr
+    assert "Enlarge it (docker run --shm-size 2g)" in stderr
+    assert not in_training(tmp_path / "out")
+
+
+COMMANDS = {
+    "train": "train --model resnet8 --method Baseline --data.limit 5 --batch 25 --epochs 2 --out out",
+    "export": "export run -o student.onnx",
+    "evaluate": "evaluate run --costs",
+    "report": "report run -o report.html",
+}
+SCRIPT = """
+cd "$1"; shift
+mount -t tmpfs -o size=$1k tmpfs disk; shift
+test -d run && cp -r run disk
+cd disk
+timeout 250 "$@"; echo "code $?" >&2
+mount -o remount,size=50m . && timeout 250 "$@"; echo "code $?" >&2
+cp -r . ../result
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("finished")
+    printed(*COMMANDS["train"].replace("--out out", "--out run").split()[:-1], root / "run")
+    return root / "run"
+
+
+def room(name: str, finished: Path, kilobytes: int) -> int:
+    """Return the size of a disk with so much room beside what is on it before the command."""
+    used = sum(-(-file.stat().st_size // 4096) * 4 for file in finished.rglob("*")) + 8
+    return kilobytes + (0 if name == "train" else used)
+
+
+ROOM = {"train": (4, 40, 200, 600, 1000), "export": (4, 200), "evaluate": (4,), "report": (4, 40)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kilobytes"), [(name, size) for name, sizes in ROOM.items() for size in sizes])
+def test_a_small_disk(tmp_path: Path, finished: Path, name: str, kilobytes: int) -> None:
+    """A disk that is full is one sentence; once there is room, the same command completes."""
+    if not _may_mount():
+        pytest.skip("mounting a small file system needs root")
+    (tmp_path / "disk").mkdir()
+    if name != "train":
+        shutil.copytree(finished, tmp_path / "run")
+    command = [sys.executable, "-m", "coterie", *COMMANDS[name].split()]
+    ended = subprocess.run(
+        ["unshare", "-m", "sh", "-c", SCRIPT, "sh", str(tmp_path), str(room(name, finished, kilobytes)), *command],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert "Traceback" not in ended.stderr and "error in Coterie" not in ended.stderr, ended.stderr
+    full, _, rest = ended.stderr.partition("code ")
+    first, again = rest.split()[0], ended.stderr.split()[-1]
+    sentences = [line for line in full.splitlines() if line.startswith("coterie: ") and "warning" not in line]
+    assert (first, len(sentences)) == ("0", 0) or (first in ("1", "2") and len(sentences) == 1), ended.stderr
+    assert first == "0" or "No space left on device" in full, ended.stderr
+    assert again == "0", ended.stderr
+    result = tmp_path / "result"
+    if name == "train":
+        expected, student = outcome(finished), (finished / "student.safetensors").read_bytes()
+        assert same(outcome(result / "out"), expected)
+        assert (result / "out/student.safetensors").read_bytes() == student
+    else:
+        for file in finished.iterdir():
+            if file.name not in ("evaluation.json", "costs.json"):
+                assert (result / "run" / file.name).read_bytes() == file.read_bytes(), file
+
+
+STUCK = """
+import sys
+from coterie.data import workers
+from coterie.cli.main import main
+
+workers.LONGEST_WAIT = 5.0  # of ten minutes
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_torchrun_ends_a_training_whose_data_workers_hang(tmp_path: Path, photos: Path) -> None:
+    out = tmp_path / "out"
+    (tmp_path / "stuck.py").write_text(STUCK)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += [str(tmp_path / "stuck.py"), "train", "--data", str(photos), "--data.size", "16"]
+    command += ["--data.workers", "1", "--model", "resnet8", "--method", "Baseline", "--batch", "10"]
+    command += ["--epochs", "100000", "--checkpoint-every", "0s", "--out", str(out)]
+    agent = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        wait_for(out / "checkpoint.previous.pt", agent)
+        second = rank_one(agent)
+        worker = Path(f"/proc/{second}/task/{second}/children").read_text().split()[0]
+        os.kill(int(worker), signal.SIGSTOP)
+        _, stderr = agent.communicate(timeout=120)
+    finally:
+        if agent.poll() is None:
+            os.killpg(agent.pid, signal.SIGKILL)
+    assert agent.returncode == 1, stderr
+    assert f"coterie: The data workers (process {worker}) have sent no batch for 5 seconds" in stderr, stderr
+    assert "Traceback" not in stderr and not in_training(out) and not Path(f"/proc/{worker}").exists()
+
+
+def wait_for(file: Path, process: subprocess.Popen[str]) -> None:
+    until = time.monotonic() + 120
+    while not file.exists():
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.05)
+
+
+def rank_one(agent: subprocess.Popen[str]) -> str:
+    """Return the process of rank 1 that torchrun has started."""
+    children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
+    return next(p for p in children if "\0RANK=1\0" in Path(f"/proc/{p}/environ").read_text())
+
+
+@pytest.mark.slow
 def test_torchrun_restarts_a_training_whose_data_worker_was_killed(tmp_path: Path, photos: Path) -> None:
     out = tmp_path / "out"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -87,12 +212,8 @@ def test_torchrun_restarts_a_training_whose_data_worker_was_killed(tmp_path: Pat
     command += ["--epochs", "20", "--checkpoint-every", "0s", "--out", str(out)]
     agent = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
-        until = time.monotonic() + 120
-        while not (out / "checkpoint.previous.pt").exists():
-            assert agent.poll() is None and time.monotonic() < until
-            time.sleep(0.05)
-        children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
-        second = next(p for p in children if "\0RANK=1\0" in Path(f"/proc/{p}/environ").read_text())
+        wait_for(out / "checkpoint.previous.pt", agent)
+        second = rank_one(agent)
         worker = Path(f"/proc/{second}/task/{second}/children").read_text().split()[0]
         os.kill(int(worker), signal.SIGKILL)
         killed = time.monotonic()

@@ -10,7 +10,7 @@ import pytest
 
 from coterie.metrics.chance import guessing_error, is_at_chance, random_order_error
 from coterie.training.cautions import warn_of_chance
-from tests.helpers.common import printed
+from tests.helpers.common import picture, printed
 
 DIGITS = ["train", "--model", "resnet8", "--data", "digits"]
 
@@ -59,6 +59,17 @@ def test_a_class_with_few_images(tmp_path: Path) -> None:
     assert "10 classes have fewer than 5 training images, the first is '0' with 4." in said[0]
     said = warnings_of(*DIGITS, *options, "--data.limit", 5, "--out", tmp_path / "b")
     assert not any("fewer than 5" in line for line in said)
+
+
+def test_a_class_without_an_image_to_be_scored_on(tmp_path: Path) -> None:
+    for split, classes in (("train", "abc"), ("test", "ac")):
+        for name in classes:
+            (tmp_path / "set" / split / name).mkdir(parents=True)
+            for i in range(6):
+                picture(i, (9, 9)).save(tmp_path / "set" / split / name / f"{i}.png")
+    options = ["--data.size", 8, "--method", "Baseline", "--model", "resnet8", "--epochs", 1, "--batch", 9]
+    said = warnings_of("train", "--data", tmp_path / "set", *options, "--out", tmp_path / "run")
+    assert said[0] == "coterie: warning: 1 class has no test image, which no score shows: the first is 'b'."
 
 
 def test_an_error_at_chance_level(tmp_path: Path) -> None:

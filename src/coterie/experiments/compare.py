@@ -12,7 +12,6 @@ from typing import Any, Literal
 from markupsafe import Markup, escape
 
 from ..config.options import OPTIONS, PARTS, with_options
-from ..data.rng import seed_all
 from ..errors import InputError
 from ..metrics.seeds import NOTHING, PAIRED
 from ..names import unknown_option
@@ -27,7 +26,7 @@ from .compare_plan import ComparePlan, CompareRequest, make_plan, measure_plain,
 from .finished import FinishedRuns, cost_ratio, errors_of
 from .job import Job
 from .launch_local import process_environments
-from .run import Run, train
+from .run import Run, seed_for_training, train
 from .run_state import run_state
 from .runner import LAUNCHERS, raise_failed, run_jobs
 from .verdict import MethodResult, chance_sentence, verdict
@@ -87,7 +86,7 @@ def train_missing(
         for job in own:
             if job in missing:
                 recipe = request.recipe(label, epochs=job.epochs, seed=job.seed)
-                with seed_all(job.seed):  # the caller's random numbers go on as if nothing had been trained
+                with seed_for_training(job.seed):
                     train_recipe(recipe, request.out / job.name, f"{label}, seed {job.seed}")
     return {}
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -178,6 +180,26 @@ class Run:
         return str(to_html(keyed_table(repr(self), score_columns(rows), rows), sortable=False))
 
 
+_TRAINING = threading.RLock()
+
+
+@contextmanager
+def seed_for_training(seed: int) -> Iterator[None]:
+    """Seed all random numbers; the caller's go on afterwards as if nothing had been trained.
+
+    They belong to the process: of two trainings in threads, neither would give the same weights again.
+    """
+    if not _TRAINING.acquire(blocking=False):
+        raise InputError(
+            "Another thread of this process is training: train one after another, or in processes of their own."
+        )
+    try:
+        with seed_all(seed):
+            yield
+    finally:
+        _TRAINING.release()
+
+
 def load(path: str | Path, *, trust: bool = False, **objects: Any) -> Run:
     """Return the run of a directory.
 
@@ -270,6 +292,6 @@ def train(
         warn(f"{path} was finished before: nothing is trained.")
     if first and labels and not config.exists():
         warn(f"{labels} cannot be written to {config}: only the same script or notebook can continue this run.")
-    with seed_all(recipe.seed):  # the caller's random numbers go on as if nothing had been trained
+    with seed_for_training(recipe.seed):
         train_recipe(recipe, path, recipe.method_class.__name__, restart)
     return Run(path, trust=True, **recipe.objects)  # its code was named by this call

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from safetensors import SafetensorError, safe_open
 
 from ..config.options import PARTS
+from ..runs.directory import LOCK
 from ..runs.reader import Result, class_name, read_run
 from .job import Job
 
@@ -38,12 +39,18 @@ def run_state(out: Path, job: Job, weights: bool = False) -> RunState:
     result = read_run(path)
     if damage := _damage(job, result):
         return RunState("damaged", result, damage)
-    student, checkpoint = path / "student.safetensors", path / "checkpoint.pt"
-    if not result.finished or (checkpoint.exists() and not student.exists()):
+    student = path / "student.safetensors"
+    if not result.finished or not (student.exists() or _without_weights(path, result)):
         return RunState("partial", result, _last_failure(out, job))
     if weights and not student.exists():
         return RunState("damaged", result, "it holds no weights, and another run needs them")
     return RunState("done", result)
+
+
+def _without_weights(path: Path, result: Result) -> bool:
+    """Tell whether a finished run is kept without its weights, rather than killed before they were written."""
+    killed_before_first_save = len(result.records) == 1 and (path / LOCK).exists()
+    return not killed_before_first_save and not any(path.glob("checkpoint*"))
 
 
 def _damage(job: Job, result: Result) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from ..files import write
 from ..metrics.seeds import Spread
 from ..report.charts import Curve, Dot, dot_chart, dot_chart_height, line_chart
 from ..report.picture import Panel, picture
@@ -75,7 +76,7 @@ def draw_figure(tables: ResultTables) -> Path | None:
     titles = {"split": setting, "study": "The study's primary comparisons"}
     title = titles.get(experiment) or f"{paper_title(experiment)}: {setting}"
     file = tables.runs.out / f"{experiment}.svg"
-    file.write_text(picture(title, panels, legend), encoding="utf-8")
+    write(file, picture(title, panels, legend))
     return file
 
 

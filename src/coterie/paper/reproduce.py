@@ -17,7 +17,7 @@ from .. import models
 from ..config import options
 from ..config.parsing import parse
 from ..config.recipe import Recipe
-from ..errors import InputError, unknown
+from ..errors import Failure, InputError, unknown
 from ..experiments.directory import check_directory, write_note
 from ..experiments.job import Job, check_seeds, distinct, shard
 from ..experiments.run_state import run_state
@@ -149,8 +149,8 @@ class Reproduction:
             return
         try:
             picture = draw_figure(tables)
-        except OSError as error:
-            print_status(f"The figure cannot be drawn in {self.out} ({error.strerror}).")
+        except Failure as error:
+            print_status(f"The figure: {error}")
         else:
             if picture:
                 print_status(f"{picture}: the figure.")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..config.recipe import Recipe
@@ -39,12 +40,25 @@ def warn_before_training(recipe: Recipe, method: Method, processes: int) -> None
             f"batch-norm sees {together} images at once in {steps} steps an epoch, so that its statistics are "
             "noisy: raise --batch."
         )
-    counts = class_counts(recipe.data.labels["train"], len(recipe.data.classes))
+    _warn_of_few_images(recipe.data)
+
+
+def _warn_of_few_images(data: Data) -> None:
+    """Warn of classes with few images to train with, and of those with none to be scored on."""
+    counts = class_counts(data.labels["train"], len(data.classes))
     few = np.flatnonzero(counts < FEWEST_IMAGES)
     if len(few):
-        classes = "1 class has" if len(few) == 1 else f"{len(few):,} classes have"
-        first = f"the first is '{printable(recipe.data.classes[few[0]])}' with {counts[few[0]]}"
-        warn(f"{classes} fewer than {FEWEST_IMAGES} training images, {first}.")
+        first = f"the first is '{printable(data.classes[few[0]])}' with {counts[few[0]]}"
+        warn(f"{_classes(few)} fewer than {FEWEST_IMAGES} training images, {first}.")
+    images = {"test": "test", "val": "held-out"}[data.eval_split]
+    absent = np.flatnonzero(class_counts(data.labels[data.eval_split], len(data.classes)) == 0)
+    if len(absent):
+        first = f"the first is '{printable(data.classes[absent[0]])}'"
+        warn(f"{_classes(absent)} no {images} image, which no score shows: {first}.")
+
+
+def _classes(numbers: NDArray[np.int64]) -> str:
+    return "1 class has" if len(numbers) == 1 else f"{len(numbers):,} classes have"
 
 
 def warn_of_chance(data: Data, record: dict[str, Any]) -> None:
