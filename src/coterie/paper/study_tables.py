@@ -21,12 +21,12 @@ ROWS_EXPLAINED = (
     "Differences in error are paired over the seeds that both rows have, ± half their 95 % confidence interval "
     "(Student's t). Bold: clear of chance, which means that a primary comparison is won. Seeds won: with how many "
     "of them the row errs less than the row it is compared with. "
-    "Cost: training time relative to alone, computed from the fastest stretch of a row's runs."
+    "Cost: the training's computation relative to alone's, by what a step computes."
 )
 BRIEFLY_EXPLAINED = (
     "Top-1 error of the last epoch, mean ± standard deviation over n seeds, each with training images of its own; "
     "differences are paired over the seeds, ± half their 95 % confidence interval. Bold: clear of chance, a "
-    f"primary comparison that is won (exact paired sign-flip test, Holm p < {LEVEL:g}). Cost: training time."
+    f"primary comparison that is won (exact paired sign-flip test, Holm p < {LEVEL:g}). Cost: the training's computation."
 )
 PRIMARY_EXPLAINED = (
     "p: exact paired sign-flip test over the seeds, two-sided. Holm p: adjusted by Holm's method over the "
@@ -55,7 +55,14 @@ def study_tables(
     """Return the tables of the study or of its split; `brief`: that of the rows alone, with a short note."""
     results = compare_primary(protocol, everything, runs) if experiment == "study" else []
     by_pair = {(result.row, result.reference): result for result in results}
-    lines = [replace(line, comparison=by_pair.get((line.row, line.reference))) for line in lines]
+    lines = [
+        replace(
+            line,
+            comparison=by_pair.get((line.row, line.reference)),
+            cost=_computation(line.cell, everything) if line.error.count else None,
+        )
+        for line in lines
+    ]
     setting, rows = lines[0].setting, {line.row for line in lines}
     note = BRIEFLY_EXPLAINED if brief else f"{ROWS_EXPLAINED} {_test_noise(lines)}"
     tables = [_rows_table(f"{experiment.capitalize()}: {setting}", lines, note)]
@@ -67,6 +74,12 @@ def study_tables(
     notes += [] if brief else _core_hours(lines)
     values = {"rows": [plain(line, STUDY_FIELDS) for line in lines], "primary": plain(primary)}
     return ResultTables(experiment, lines, runs, tables, notes, values, primary=primary)
+
+
+def _computation(cell: ResultCell, everything: Sequence[ResultCell]) -> float:
+    """Return a training's computation in that of the first row: its runs come from machines of different speed."""
+    job, plain = cell.jobs[0], next(other.jobs[0] for other in everything if other.setting == cell.setting)
+    return job.step_cost() * job.epochs / (plain.step_cost() * plain.epochs)
 
 
 def _rows_table(title: str, lines: Sequence[ResultLine], note: str) -> Table:
