@@ -26,7 +26,8 @@ ROWS_EXPLAINED = (
 BRIEFLY_EXPLAINED = (
     "Top-1 error of the last epoch, mean ± standard deviation over n seeds, each with training images of its own; "
     "differences are paired over the seeds, ± half their 95 % confidence interval. Bold: clear of chance, a "
-    f"primary comparison that is won (exact paired sign-flip test, Holm p < {LEVEL:g}). Cost: the training's computation."
+    f"primary comparison that is won (exact paired sign-flip test, Holm p < {LEVEL:g}). "
+    "Cost: the training's computation."
 )
 PRIMARY_EXPLAINED = (
     "p: exact paired sign-flip test over the seeds, two-sided. Holm p: adjusted by Holm's method over the "
