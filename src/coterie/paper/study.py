@@ -107,7 +107,7 @@ PRIMARY = (
 MIXING: dict[str, dict[str, float | None]] = {
     "cifar": {
         "CutMix": 0.5,
-        "CutMix, 2x epochs": None,
+        "CutMix, 2x epochs": 1.0,
         "CutMix, 4x epochs": 1.0,
         "ONE + CutMix": None,
         "KDCL + CutMix": 0.25,
