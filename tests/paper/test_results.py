@@ -9,7 +9,10 @@ import shutil
 from pathlib import Path
 from statistics import mean, stdev
 
+import numpy as np
 import pytest
+import yaml
+from scipy import stats
 
 from coterie.paper.cells import table_cells
 from coterie.paper.document import END
@@ -19,6 +22,7 @@ from coterie.paper.reproduce import Reproduction, default_out, planned_seeds
 from coterie.paper.study import STUDIES
 from tests.helpers.common import script
 from tests.helpers.experiment import write_run
+from tests.metrics.test_seeds import scipys_p
 
 ROOT = Path(__file__).parents[2]
 PLACE = re.compile(r"<!-- coterie reproduce (?P<command>.*?) -->\n(?P<text>.*?)" + END, re.DOTALL)
@@ -107,6 +111,37 @@ def test_peers_and_epochs_are_compared_at_the_same_computation(tmp_path: Path) -
     _, _, _, line, *_ = beside.table(beside.TRIALS["epochs"], tmp_path, 2).splitlines()
     errors = "41.50 ± 0.71 (41.50) | 40.25 ± 0.35 (40.25) | -1.25 ± 3.18 (2)"  # t = 12.7 with one degree
     assert line == f"| 300 plain epochs, 75 of PCL | {errors} |"
+
+
+def errors_by_hand(method: str, **options: object) -> list[float]:
+    """Errors of a row of the study's cifar by seed, from its records alone; `options` tell the row from others."""
+    errors = {}
+    for file in (ROOT / "results" / "study" / "cifar").glob("*/config.yaml"):
+        config = yaml.safe_load(file.read_text())
+        spec = config["method"]
+        config |= spec.get("init_args", {}) | {"method": spec["class_path"]}
+        if config["method"] == f"coterie.{method}" and all(
+            config[name] == value for name, value in options.items()
+        ):
+            last = json.loads((file.parent / "metrics.jsonl").read_text().splitlines()[-1])
+            assert config["seed"] not in errors
+            errors[config["seed"]] = last["predictors"][last["deployed"]]["error"]
+    return [errors[seed] for seed in range(8)]
+
+
+@needs_records
+def test_two_numbers_of_the_study_by_hand() -> None:
+    plain = {"mix": None, "epochs": 150}
+    alone = errors_by_hand("Baseline", **plain, views=1)
+    whole = {"peer_teacher": "mean", "distil_ensemble": True, "input_augmentation": True, "ramp_up": 80 / 300}
+    pcl = errors_by_hand("PCL", **plain, **whole)
+    text = (ROOT / "docs" / "study.md").read_text()
+    (row,) = re.findall(r"^\| PCL \| (.*?) \| 8 \| alone", text, re.MULTILINE)
+    assert row == f"{mean(pcl):.2f} ± {stdev(pcl):.2f}"
+    differences = np.subtract(pcl, alone)
+    half = stats.t.ppf(0.975, 7) * stats.sem(differences)
+    (cells,) = re.findall(r"^\| PCL - alone \| 8 \| (.*?) \| 8 of 8 \| (.*?) \|", text, re.MULTILINE)
+    assert cells == (f"**{differences.mean():+.2f} ± {half:.2f}**", f"{scipys_p(list(differences)):.4f}")
 
 
 @needs_records
