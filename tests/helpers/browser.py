@@ -64,6 +64,15 @@ class Browser:
     def run(self, script: str, *arguments: Any) -> Any:
         return self.send("/execute/sync", {"script": script, "args": list(arguments)})
 
+    def overlapping_texts(self) -> list[str]:
+        """Return the pairs of texts of a picture of which one lies over the other."""
+        pairs: list[str] = self.run("""const texts = [...document.querySelectorAll("text")].map(
+            t => [t.textContent, t.getBoundingClientRect()]);
+          return texts.flatMap(([a, p], i) => texts.slice(i + 1).filter(([b, q]) =>
+            Math.min(p.right, q.right) - Math.max(p.left, q.left) > 1
+            && Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top) > 4).map(([b, q]) => a + " / " + b))""")
+        return pairs
+
     def console(self) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = self.send("/se/log", {"type": "browser"})
         return messages

@@ -72,11 +72,7 @@ def test_no_text_is_cut_off_or_over_another(browser: Browser) -> None:
           return [...document.querySelectorAll("text")].filter(t => { const b = t.getBoundingClientRect();
             return b.left < page.left + 8 || b.right > page.right - 4 || b.bottom > page.bottom;
           }).map(t => t.textContent)""")
-        overlapping = browser.run("""const texts = [...document.querySelectorAll("text")].map(
-            t => [t.textContent, t.getBoundingClientRect()]);
-          return texts.flatMap(([a, p], i) => texts.slice(i + 1).filter(([b, q]) =>
-            Math.min(p.right, q.right) - Math.max(p.left, q.left) > 1
-            && Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top) > 4).map(([b, q]) => a + " / " + b))""")
+        overlapping = browser.overlapping_texts()
         too_wide = browser.run("""const boxes = [...document.querySelectorAll("rect:not(.paper, .frame)")].map(
             r => r.getBoundingClientRect());
           return [...document.querySelectorAll("text")].filter(t => { const b = t.getBoundingClientRect();

@@ -30,9 +30,5 @@ def test_text_of_a_chart_is_whole(browser: Browser, file: Path) -> None:
       return [...document.querySelectorAll("text")].filter(t => { const b = t.getBoundingClientRect();
         return b.left < page.left || b.right > page.right || b.top < page.top || b.bottom > page.bottom;
       }).map(t => t.textContent)""")
-    overlapping = browser.run("""const texts = [...document.querySelectorAll("text")].map(
-        t => [t.textContent, t.getBoundingClientRect()]);
-      return texts.flatMap(([a, p], i) => texts.slice(i + 1).filter(([b, q]) =>
-        Math.min(p.right, q.right) - Math.max(p.left, q.left) > 1
-        && Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top) > 4).map(([b, q]) => a + " / " + b))""")
+    overlapping = browser.overlapping_texts()
     assert (outside, overlapping) == ([], [])
