@@ -109,7 +109,7 @@ MIXING: dict[str, dict[str, float | None]] = {
         "CutMix": 0.5,
         "CutMix, 2x epochs": 1.0,
         "CutMix, 4x epochs": 1.0,
-        "ONE + CutMix": None,
+        "ONE + CutMix": 1.0,
         "KDCL + CutMix": 0.25,
         "PCL + CutMix": 0.5,
     },
