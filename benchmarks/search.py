@@ -23,7 +23,7 @@ from statistics import mean
 from typing import Any
 
 from coterie.paper.document import write_block
-from coterie.paper.study import CIFAR_STUDY, EMA_EPOCHS, EVALUATIONS, HELD_OUT, PROBABILITIES, SCREENING_SEEDS
+from coterie.paper.study import CIFAR_STUDY, EMA_EPOCHS, HELD_OUT, PROBABILITIES, SCREENING_SEEDS
 
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "results" / "search"
@@ -71,7 +71,7 @@ def options(name: str, probability: float, seed: int, data_root: str) -> dict[st
         **CANDIDATES[name],
     }
     epochs = int(chosen["epochs"])
-    chosen |= {"evaluate_every": epochs // EVALUATIONS, "ema_horizon": EMA_EPOCHS / int(setting.options["epochs"])}
+    chosen |= {"evaluate_every": epochs, "ema_horizon": EMA_EPOCHS / int(setting.options["epochs"])}
     until = chosen.pop("mix.until", None)
     if "before mixing" in name:
         chosen["method.probability"] = probability
