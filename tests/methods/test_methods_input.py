@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from coterie.cli.main import main
 from coterie.config.options import from_file, from_options
 from coterie.errors import InputError
 from coterie.methods import available
+from coterie.methods.losses import ramp_up
+from coterie.methods.task import SINGLE_LABEL, MultiLabel
 from coterie.peers.net import PeerNet
 from coterie.training.loop import train_recipe
 from tests.helpers.common import TinyNet
@@ -174,3 +177,19 @@ def test_every_method_by_name_with_averages(name: str, tmp_path: Path) -> None:
     assert all(np.isfinite(list(record["terms"].values())))
     if "ramp_up" in recipe.config["method"].get("init_args", {}):
         assert recipe.config["method"]["init_args"]["ramp_up"] == pytest.approx(80 / 300)
+
+
+@pytest.mark.parametrize("task", [SINGLE_LABEL, MultiLabel()])
+@pytest.mark.parametrize("temperature", [0, -1.0, math.nan, math.inf])
+def test_a_temperature_that_is_none_is_refused_in_a_loop_of_ones_own(task, temperature):
+    z = torch.randn(4, 3)
+    with pytest.raises(InputError, match="`temperature` must be greater than 0, not "):
+        task.divergence(z, z, temperature)
+    with pytest.raises(InputError, match="`temperature` must be greater than 0, not "):
+        task.distil_loss(z, z, temperature)
+
+
+@pytest.mark.parametrize("length", [-1.0, math.nan, math.inf])
+def test_a_ramp_up_that_is_none_is_refused(length):
+    with pytest.raises(InputError, match="`ramp_up` is a number of epochs, from 0 on, not "):
+        ramp_up(3, length)

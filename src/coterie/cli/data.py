@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from inspect import signature
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,9 @@ from ..files import write
 from ..names import subclass_names
 from ..runs.own_files import check_output
 from .calling import call, print_json, summary
+
+LARGEST_VIEWS = 2**29
+"""Values of the views of one image, which are in memory at once: 2 GB."""
 
 
 def data(arguments: list[str]) -> None:
@@ -104,6 +108,9 @@ def _inspect(cls: Any, preset: dict[str, Any], arguments: list[str]) -> None:
             raise InputError("--views and --images must be from 1 to 1,000.")
         data_set.task = task
         data_set.load()
+        if views * prod(data_set.shape) > LARGEST_VIEWS:
+            side = f"{data_set.shape[1]}x{data_set.shape[2]}"
+            raise InputError(f"{views} views of {side} pixels are more than memory may hold: fewer --views.")
         _check_writable(Path(sheet))  # before every image is read
         contents, png = {**inspect_data(data_set), "sheet": sheet}, io.BytesIO()
         contact_sheet(data_set, views, images).save(png, "PNG")

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from ..config.options import from_options
-from ..errors import printable
+from ..errors import InputError, printable
 from ..experiments.job import check_seeds
 from ..peers.cost import parameters
 from ..report import page
@@ -53,6 +53,8 @@ DEMO_ROWS = {
 def run_demo(out: Path, seeds: int) -> None:
     """Train both, show the table, write the page and the student."""
     check_seeds(seeds)
+    if out.is_dir() and any(out.iterdir()) and not (out / "baseline-0").is_dir():
+        raise InputError(f"--out {out} holds something else than a demo: name a new directory.")
     console, data = Console(), from_options(DEMO_OPTIONS).data
     data.load()
     times = "once" if seeds == 1 else f"{seeds} times"

@@ -82,14 +82,17 @@ def contact_sheet(
             batch = data.views(np.array([image]), views, seed, epoch)
         except (Unreadable, InputError):  # it cannot be read: training will say so
             continue
-        batches.append(batch)
-        rows.append((data.label_text(batch[1][0]), [original, *(to_picture(view[0], data) for view in batch[0])]))
+        if mix is not None:
+            batches.append(batch)
+        pictures = [original, *(to_picture(view[0], data) for view in batch[0])]
+        rows.append((data.label_text(batch[1][0]), [picture and _fitted(picture) for picture in pictures]))
     if mix is not None and len(rows) > 1:
         mixed_views, targets = _mix_batches(batches, len(data.classes), mix, seed)
         for i, (label, pictures) in enumerate(rows):
             shares = sorted(((p, c) for c, p in enumerate(targets[i].tolist()) if p), reverse=True)
             text = ", ".join(f"{100 * p:.0f} % {data.classes[c]}" for p, c in shares)
-            rows[i] = f"{label}; mixed: {text}", [*pictures, *(to_picture(view[i], data) for view in mixed_views)]
+            mixed = (_fitted(to_picture(view[i], data)) for view in mixed_views)
+            rows[i] = f"{label}; mixed: {text}", [*pictures, *mixed]
     columns = max((len(pictures) for _, pictures in rows), default=0)
     size = (columns * (CELL + GAP) + GAP, len(rows) * (CELL + LABEL + GAP) + GAP)
     sheet = Image.new("RGB", size, "white")
@@ -100,7 +103,7 @@ def contact_sheet(
         pen.text((GAP, y), label.encode("latin-1", "replace").decode("latin-1")[:60], fill="black")
         for c, picture in enumerate(pictures):
             if picture is not None:
-                sheet.paste(_fitted(picture.convert("RGB")), (GAP + c * (CELL + GAP), y + LABEL))
+                sheet.paste(picture, (GAP + c * (CELL + GAP), y + LABEL))
     return sheet
 
 
@@ -128,4 +131,6 @@ def to_picture(view: Tensor, data: Data) -> Image.Image:
 def _fitted(picture: Image.Image) -> Image.Image:
     scale = CELL / max(picture.size)
     size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
-    return picture.resize(size, Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BILINEAR)
+    return picture.convert("RGB").resize(
+        size, Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BILINEAR
+    )

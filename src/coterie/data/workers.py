@@ -115,8 +115,10 @@ class _Batches(_MultiProcessingDataLoaderIter):
             return
         if not self._dead and self._waited >= LONGEST_WAIT:
             pids = ", ".join(str(worker.pid) for worker in self._workers)
+            one = len(self._workers) == 1
+            workers = f"worker (process {pids}) has" if one else f"workers (processes {pids}) have"
             raise WorkerFailure(
-                f"The data workers (processes {pids}) have sent no batch for {LONGEST_WAIT:g} seconds: the disk "
+                f"The data {workers} sent no batch for {LONGEST_WAIT:g} seconds: the disk "
                 "that they read may hang, or the data set's own code; `workers` 0 reads images without workers."
             )
         raise WorkerFailure(f"Data worker {self._number(dead[0])} {_death(dead[0].exitcode or 0)}")

@@ -27,8 +27,15 @@ def widen(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
+def soften(logits: Tensor, temperature: float) -> Tensor:
+    """Divide logits by the temperature, in float32 at least."""
+    if not 0 < temperature < math.inf:
+        raise InputError(f"`temperature` must be greater than 0, not {temperature}.")
+    return widen(logits) / temperature
+
+
 def _log_softmax(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    return F.log_softmax(widen(logits) / temperature, dim=-1)
+    return F.log_softmax(soften(logits, temperature), dim=-1)
 
 
 def cross_entropy(
@@ -122,6 +129,8 @@ def ramp_up(epoch: float, length: float | None = None, weight: float = 1.0) -> f
     A `length` of None is the paper's. In a compiled forward pass the epoch is a tensor, and so is w(e).
     """
     length = PAPER_RAMP_UP if length is None else length
+    if not 0 <= length < math.inf:
+        raise InputError(f"`ramp_up` is a number of epochs, from 0 on, not {length}.")
     if isinstance(epoch, Tensor):
         return weight * torch.exp(-5.0 * (1.0 - (epoch / length).clamp(max=1.0)) ** 2) if length > 0 else weight
     if epoch >= length:

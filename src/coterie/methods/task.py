@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..data.targets import TaskName, checked_targets, probabilities
 from ..errors import unknown
-from .losses import between_peers, cross_entropy, divergence, reduce, widen
+from .losses import between_peers, cross_entropy, divergence, reduce, soften, widen
 
 
 class Task(ABC):
@@ -142,7 +142,7 @@ class MultiLabel(Task):
 
     def divergence(self, teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
         """Compute sum_c KL(Bernoulli(sigmoid(teacher_c/T)) || Bernoulli(sigmoid(student_c/T)))."""
-        t, z = widen(teacher) / temperature, widen(student) / temperature
+        t, z = soften(teacher, temperature), soften(student, temperature)
         p = t.sigmoid()
         yes, no = F.logsigmoid(t) - F.logsigmoid(z), F.logsigmoid(-t) - F.logsigmoid(-z)
         return (p * yes + (1 - p) * no).sum(-1)

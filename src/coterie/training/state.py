@@ -84,7 +84,7 @@ class TrainingState:
         except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise InputError(
                 f"The checkpoint does not fit this code's network or optimiser ({reason(error)}): use the code "
-                "that it was trained with, or add `restart` to train from the start."
+                "that it was trained with, or train it from the start with `restart`."
             ) from error
 
 
