@@ -54,7 +54,7 @@ def run_demo(out: Path, seeds: int) -> None:
     """Train both, show the table, write the page and the student."""
     check_seeds(seeds)
     if out.is_dir() and any(out.iterdir()) and not (out / "baseline-0").is_dir():
-        raise InputError(f"--out {out} holds something else than a demo: name a new directory.")
+        raise InputError(f"{out} is not empty and holds no demo: choose another --out.")
     console, data = Console(), from_options(DEMO_OPTIONS).data
     data.load()
     times = "once" if seeds == 1 else f"{seeds} times"
