@@ -83,10 +83,10 @@ def test_a_full_disk_beside_workers(tmp_path: Path, photos: Path) -> None:
 
 @pytest.mark.slow
 def test_the_shared_memory_of_a_container(tmp_path: Path) -> None:
-    """64 MB, as Docker gives: eight batches of 18 MB wait to be read by two workers."""
-    photographs(tmp_path / "photos", 60, 4)
+    """64 MB, as Docker gives: two workers read a batch of 36 MB each."""
+    photographs(tmp_path / "photos", 240, 4)
     mount = "mount -t tmpfs -o size=64m tmpfs /dev/shm"
-    code, stderr = train_with_mount(tmp_path / "photos", tmp_path / "out", mount, size=224, batch=120)
+    code, stderr = train_with_mount(tmp_path / "photos", tmp_path / "out", mount, size=224, batch=240)
     assert code == 1 and "shared memory is too small for the batches (/dev/shm has 64 MB, of which" in stderr
     assert "Enlarge it (docker run --shm-size 2g)" in stderr
     assert not in_training(tmp_path / "out")
