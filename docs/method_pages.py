@@ -37,7 +37,7 @@ SYMBOLS = """\
     | KL | Kullback-Leibler divergence, summed over the classes and averaged over the batch |
     | sg | stopped gradient: what follows is a constant for the backward pass |
 
-    Where images have [several labels](../recipes.md#several-labels-an-image), CE and KL are those of a yes or no
+    Where images have [several labels](../recipes.md#several-labels-per-image), CE and KL are those of a yes or no
     for each class.
     """
 SYMBOL = re.compile(r"(?<![\w`])(?P<letter>[A-Za-z])(?P<marks>(?:[_^][A-Za-z0-9]+)+)(?![\w`])")
