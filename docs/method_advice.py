@@ -59,9 +59,7 @@ def cost(method: type[Method]) -> str:
         )
     shape = f"ResNet-32 cut at `{cut}`" if method.trains == "branches" else "whole networks of one size"
     own = " `coterie cuts MODEL` prints the cost for your network." if method.trains == "branches" else ""
-    return (
-        f"A training step costs as much as {steps:.1f} steps of the plain network, with three peers, {shape}.{own}"
-    )
+    return f"A training step costs as much as {steps:.1f} steps of the plain network (three peers, {shape}).{own}"
 
 
 def measured(name: str) -> str:

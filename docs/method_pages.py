@@ -43,8 +43,8 @@ DEFAULTS = """\
     ## Defaults
 
     The defaults are those for 300 epochs of CIFAR. With `coterie train`, `ramp_up` and `beta` follow the length of
-    the training (`--ramp_up` and `--ema_horizon` are fractions of it) unless you set them. `--ema` keeps and evaluates
-    averaged weights (`mean1`, `mean2`, ...) for every method.
+    the training (`--ramp_up` and `--ema_horizon` are fractions of it) unless you set them. `--ema` keeps and
+    evaluates averaged weights (`mean1`, `mean2`, ...) for every method.
     """
 SYMBOL = re.compile(r"(?<![\w`])(?P<letter>[A-Za-z])(?P<marks>(?:[_^][A-Za-z0-9]+)+)(?![\w`])")
 """A letter with subscripts or superscripts, as docstrings write it: z_j, L_ce^t."""
