@@ -15,7 +15,7 @@ from PIL import Image
 import coterie
 
 write_photos("photos")  # photos/train/CLASS/*.jpg and photos/test/CLASS/*.jpg
-# Out of seven settings and splits, these were chosen by their test errors, which were 4 to 26 %. So the error below
+# Out of seven settings and splits, these were chosen by their test errors (4 to 26 %). So the error below
 # shows that both runtimes agree, but not the error on new pictures.
 recipe = dict(epochs=20, batch=32, optimizer_options={"lr": 0.025})  # the default 0.1 is for batches of 128
 run = coterie.train(model="resnet8", data="photos", data_options={"size": 32}, method="KDCL", out="run", **recipe)
