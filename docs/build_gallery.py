@@ -118,10 +118,8 @@ def index(scripts: list[Path], pictures: dict[str, str]) -> str:
             f"[![{PICTURES[name]}]({pictures[name]})]({name}.md)<br>[{title(script)}]({name}.md): {words}"
         )
     rows = "".join(f"| {a} | {b} |\n" for a, b in zip(cells[::2], cells[1::2], strict=True))
-    words = (
-        "Six short scripts with what they printed and drew. Each takes less than two minutes on two cores and\n"
-    )
-    words += "downloads nothing. `python docs/build_gallery.py` runs them all and writes these pages again."
+    words = "Six short scripts with their output and pictures. Each takes less than two minutes on two cores and\n"
+    words += "downloads nothing. `python docs/build_gallery.py` runs all scripts and writes these pages."
     return f"# Gallery\n\n{NOTE}\n\n{words}\n\n| | |\n|---|---|\n{rows}"
 
 

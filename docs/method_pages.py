@@ -19,7 +19,7 @@ HERE = Path(__file__).parent / "methods"
 TRAINS = {
     "one network": "a single network",
     "branches": "branches on a shared trunk (`--cut`, `--peers`)",
-    "networks": "whole networks, of different architectures too (`--peers 3` or `--peers resnet32,resnet20`)",
+    "networks": "whole networks, also of different architectures (`--peers 3` or `--peers resnet32,resnet20`)",
 }
 SYMBOLS = """\
     ## Symbols
@@ -37,8 +37,14 @@ SYMBOLS = """\
     | KL | Kullback-Leibler divergence, summed over the classes and averaged over the batch |
     | sg | stopped gradient: what follows is a constant for the backward pass |
 
-    Where images have [several labels](../recipes.md#several-labels-an-image), CE and KL are those of a yes or no
-    for each class.
+    For [multi-label data](../recipes.md#several-labels-per-image), CE and KL use a sigmoid for each class.
+    """
+DEFAULTS = """\
+    ## Defaults
+
+    The defaults are those for 300 epochs of CIFAR. With `coterie train`, `ramp_up` and `beta` follow the length of
+    the training (`--ramp_up` and `--ema_horizon` are fractions of it) unless you set them. `--ema` keeps and
+    evaluates averaged weights (`mean1`, `mean2`, ...) for every method.
     """
 SYMBOL = re.compile(r"(?<![\w`])(?P<letter>[A-Za-z])(?P<marks>(?:[_^][A-Za-z0-9]+)+)(?![\w`])")
 """A letter with subscripts or superscripts, as docstrings write it: z_j, L_ce^t."""
@@ -55,15 +61,15 @@ def page(name: str, method: type[Method]) -> str:
         NOTE.strip(),
         summary,
         show_picture(name),
+        "## When to use it",
+        fill(WHEN[name]),
+        fill(f"{cost(method)} {measured(name)}"),
         "## Formula",
         *FORMULAS[name],
-        "[What the symbols mean](README.md#symbols). A brace names a term as the training reports it.",
+        "[Symbols](README.md#symbols). The name under a brace is that of the loss term in `metrics.jsonl`.",
         *map(with_symbols, paragraphs),
-        "## Cost, and when to take it",
-        fill(f"{cost(method)} {measured(name)}"),
-        fill(WHEN[name]),
-        "## Use",
-        f"It trains {TRAINS[method.trains]}.",
+        "## Usage",
+        f"{name} trains {TRAINS[method.trains]}.",
     ]
     command = f"coterie train --method {name}"
     required = [p.name for p in options if p.default is p.empty]
@@ -114,20 +120,18 @@ def pages() -> dict[str, str]:
 
     {NOTE.strip()}
 
-    All are trained by the same loop on the same views. A method is one file in `src/coterie/methods`, and
-    [one of your own](../own_method.md) is used in the same way. [When peers are worth their cost](../worth.md)
-    helps you to choose.
+    Coterie has ten methods, and you can add [your own](../own_method.md). To choose one, see
+    [When peers are worth their cost](../worth.md). *Branches* share the lower layers of the network; *networks*
+    share nothing.
 
-    The defaults are those for 300 epochs of CIFAR. On the command line `ramp_up` and `beta` follow the length of
-    the training (`--ramp_up` and `--ema_horizon` are fractions of it) unless they are given. `--ema` keeps and
-    reports averaged weights, `mean1`, `mean2`, ..., for every method.
-
-    | `--method` | what it is | trains |
+    | `--method` | description | trains |
     |---|---|---|
     """
     linked = [f"[{show_picture(name)}]({name}.md)" for name in methods]
     pairs = "".join(f"| {a} | {b} |\n" for a, b in zip_longest(linked[::2], linked[1::2], fillvalue=""))
-    gallery = f"\n{textwrap.dedent(SYMBOLS)}\n## Side by side\n\n| | |\n|---|---|\n{pairs}"
+    gallery = (
+        f"\n{textwrap.dedent(DEFAULTS)}\n{textwrap.dedent(SYMBOLS)}\n## Pictures\n\n| | |\n|---|---|\n{pairs}"
+    )
     return {"README.md": textwrap.dedent(index) + rows + gallery} | {
         f"{n}.md": page(n, m) for n, m in methods.items()
     }

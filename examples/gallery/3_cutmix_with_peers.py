@@ -1,6 +1,6 @@
-"""CutMix with peers: the same box is pasted into every view, so that all peers answer the same question.
+"""CutMix with peers: the same box is pasted into every view, so that all peers have the same target.
 
-You learn how a training mixes, by `mix=`, and how a loop of your own does, by `mix(views, labels)`.
+You learn how to use CutMix in `coterie.train`, with `mix=`, and in your own loop, with `mix(views, labels)`.
 """
 
 from statistics import mean

@@ -1,6 +1,6 @@
 """A method of your own: fifteen lines of loss, compared with the network alone and with KDCL.
 
-You learn what a method has to say, and that training, averages, comparison and report come with it.
+You learn what a method must define. Training, averages, comparison and report then work without further code.
 """
 
 import subprocess

@@ -1,6 +1,6 @@
 """Lightning: a method inside a LightningModule, its averages updated after each step of the optimiser.
 
-You learn the three lines that peers add to a module of yours; the picture shows how distillation sets in.
+You learn the three lines that peers add to your module. The picture shows how the loss terms change.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Reading a study: load its runs, pair them by seed, test each difference exactly, and draw every seed.
 
-You learn that a run is a directory of text files: whoever doubts a result can compute it again in a few lines.
+You learn that a run is a directory of text files, so that you can check a published result in a few lines.
 """
 
 from pathlib import Path

@@ -23,7 +23,7 @@ WARNING = "warning: "
 
 
 class InputError(ValueError):
-    """Bad input. The command line prints the message alone and exits with code 2."""
+    """Wrong input. The command line prints the message without a traceback and exits with code 2."""
 
 
 class Failure(Exception):

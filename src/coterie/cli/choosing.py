@@ -40,8 +40,8 @@ def methods(names: Sequence[str] = (), json: bool = False) -> None:
     """List the methods and their options.
 
     Args:
-        names: methods to explain in full, by name or import path (my_module.MyMethod); by default all of ours in
-            a table.
+        names: methods whose options are explained, by name or import path (my_module.MyMethod); by default all
+            built-in methods are listed.
         json: print JSON.
     """
     from ..report.table import Table, print_table, text
@@ -137,13 +137,13 @@ def cuts(
     model_options: dict[str, Any] | None = None,
     json: bool = False,
 ) -> None:
-    """List where a network can be cut, what is then shared, and what training costs.
+    """List the modules where a network can be cut, with what peers share and what training costs.
 
     Args:
         model: the network; see `coterie models`.
         classes: the number of classes.
-        size: the size of an image, as 224 or 3x224x224; by default what the network declares, or 3x32x32.
-        peers: the number of peers, for the costs of training.
+        size: the image size, such as 224 or 3x224x224; by default that of the network, or 3x32x32.
+        peers: the number of peers, for the training cost.
         model_options: further options of the network.
         json: print JSON.
     """

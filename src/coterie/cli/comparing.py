@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def compare(arguments: list[str]) -> None:
-    """Train your network on your data with several methods and seeds, and say which is better."""
+    """Train your network on your data with several methods and seeds, and compare their errors."""
     from jsonargparse import ArgumentParser
 
     from ..config.parsing import add_command, parse
@@ -37,17 +37,17 @@ def compare(arguments: list[str]) -> None:
         """Compare, with the options of `coterie train` besides.
 
         Args:
-            methods: their names, separated by commas. They are compared with Baseline if it is among them, else
-                with the first.
-            seeds: how many runs of each method; a larger number later trains only the new ones.
+            methods: names of methods, separated by commas. They are compared with Baseline if it is among them,
+                else with the first.
+            seeds: number of seeds of each method; if you raise it later, only the new seeds are trained.
             out: the directory of runs (required); repeat the command to continue.
             equal_cost: give cheaper methods more epochs, so that all cost as much as the most expensive one.
-            budget: plan runs that take at most this time in all, such as 45s, 30min or 2h. A step is measured;
-                then seeds beyond three are dropped first, then epochs.
+            budget: plan runs that take at most this time in total, such as 45s, 30min or 2h. Seeds beyond three
+                are dropped first, then epochs.
             launcher: processes on this machine, or a Ray cluster (RAY_ADDRESS).
-            processes: how many runs at once; by default one per GPU, without GPUs one per core.
+            processes: number of runs at the same time; by default one per GPU, without GPUs one per core.
             threads: CPU threads of each run.
-            dry_run: print the plan, with an estimate of its time here, and train nothing.
+            dry_run: print the plan with an estimate of its time on this machine, and train nothing.
         """
         from ..experiments.compare import plan_comparison, read_comparison, train_missing
         from ..experiments.compare_plan import CompareRequest
@@ -71,8 +71,8 @@ def compare(arguments: list[str]) -> None:
         prog="coterie compare",
         exit_on_error=False,
         allow_abbrev=False,
-        description=f"{summary(compare)} Every option of `coterie train` is taken too, for all methods: --model, "
-        "--data, --epochs, --mix, ... --method.NAME goes to those of the methods that have it.",
+        description=f"{summary(compare)} All options of `coterie train` can be used too: --model, --data, "
+        "--epochs, --mix, ... They apply to all methods; --method.NAME applies to the methods that have it.",
     )
     add_command(parser, compare_methods)
     own = [*signature(compare_methods).parameters, "help"]

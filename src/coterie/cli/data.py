@@ -19,19 +19,21 @@ LARGEST_VIEWS = 2**29
 
 
 def data(arguments: list[str]) -> None:
-    """Fetch or check a data set (`data cifar100`) or inspect one (`data inspect NAME_OR_FOLDER`)."""
+    """Download a data set, or inspect one: its counts, broken files, duplicates and augmented views."""
     fetched = subclass_names("data", "Cifar")
     action, *options = arguments or ["--help"]
     if action in ("-h", "--help"):
         print(
-            "usage: coterie data NAME [--root DIR] [--url URL]      fetch one of: " + ", ".join(fetched) + "\n"
-            "       coterie data fashion_mnist [--root DIR]         check that it is there, or say how to get it\n"
-            "       coterie data inspect NAME_OR_FOLDER [OPTIONS]   show what is in a set"
+            "usage: coterie data NAME [--root DIR] [--url URL]      download " + " or ".join(fetched) + " to DIR\n"
+            "       coterie data fashion_mnist [--root DIR]         check the files, or say how to get them\n"
+            "       coterie data inspect NAME_OR_FOLDER [OPTIONS]   count images, find broken ones, show views\n\n"
+            "DIR is `data` by default, and --url sets a mirror. See also `coterie data inspect --help`."
         )
     elif action == "inspect" and options[:1] in (["-h"], ["--help"]):
         print(
             "usage: coterie data inspect NAME_OR_FOLDER [OPTIONS]\n\n"
-            "Show what is in a set. Each kind of set has its own options: `coterie data inspect digits --help`."
+            "Show the classes, sizes, unreadable files and duplicates of a data set, and a sheet of its\n"
+            "augmented views. Each kind of data set has its own options: `coterie data inspect digits --help`."
         )
     elif action == "inspect":
         if not options or options[0].startswith("-"):
@@ -51,10 +53,10 @@ def data(arguments: list[str]) -> None:
 
 def _fetch(cls: Any, options: list[str]) -> None:
     def fetch(root: str = "data", url: str | None = None) -> None:
-        """Fetch the official release, checksummed.
+        """Download the official release and verify its checksums.
 
         Args:
-            root: the directory to write to.
+            root: the directory to download to.
             url: a mirror of the official archive.
         """
         from ..data.fetch import fetch_cifar
@@ -66,10 +68,10 @@ def _fetch(cls: Any, options: list[str]) -> None:
 
 def _check_fashion_mnist(options: list[str]) -> None:
     def check(root: str = "data") -> None:
-        """Check that the four files are there and are the official ones; nothing is downloaded.
+        """Check that the four files exist and are the official ones; nothing is downloaded.
 
         Args:
-            root: the directory to search before the package's folder.
+            root: the directory to search before that of the Debian package.
         """
         from ..data.fashion_mnist import fashion_mnist
 
@@ -95,13 +97,13 @@ def _inspect(cls: Any, preset: dict[str, Any], arguments: list[str]) -> None:
         task: Literal["auto", "single_label", "multi_label"] = "auto",
         json: bool = False,
     ) -> None:
-        """Show counts per class, sizes, bad files, duplicates between splits, and a sheet of views.
+        """Show counts per class, sizes, unreadable files, duplicates between splits, and a sheet of views.
 
         Args:
-            views: how many views of each image the sheet shows.
-            images: how many images it shows.
-            sheet: the PNG file to write.
-            task: that of the training; images of multi_label may have no label.
+            views: number of views of each image on the sheet.
+            images: number of images on the sheet.
+            sheet: the PNG file of the sheet.
+            task: the task of the training; with multi_label, images may have no label.
             json: print JSON.
         """
         if not 1 <= min(views, images) <= max(views, images) <= 1000:

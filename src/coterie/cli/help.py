@@ -26,7 +26,7 @@ GROUPS = {
         "seed",
         "seeds",
     ),
-    "how it learns": (
+    "optimisation": (
         "optimizer",
         "schedule",
         "warmup",
@@ -39,8 +39,8 @@ GROUPS = {
         "clip_norm",
         "decay_norm_and_bias",
     ),
-    "how the networks start": ("model_options", "init", "branch_noise"),
-    "where it runs, and what it records": (
+    "initial weights": ("model_options", "init", "branch_noise"),
+    "device, checkpoints and records": (
         "device",
         "precision",
         "compile",
@@ -57,13 +57,13 @@ GROUPS = {
 }
 """The options of a training in the order of the help; those that are not named here follow at its end."""
 PARTS = (
-    "--method, --data, --optimizer, --schedule and --mix name classes with options of their own: --method PCL "
-    "--method.temperature 4. `coterie train --method.help PCL` shows them. `--help-all` shows every option in "
-    "full, `--print_config` what would be used."
+    "--method, --data, --optimizer, --schedule and --mix name classes that have their own options: --method PCL "
+    "--method.temperature 4. `coterie train --method.help PCL` lists them. `--help-all` shows the full text of "
+    "every option, `--print_config` prints the options that would be used."
 )
 SHARED = (
-    "Every option of `coterie train` is taken too, for all methods. --method.NAME goes to those of the methods "
-    "that have it. `--help-all` shows the options of the comparison in full."
+    "All options of `coterie train` can be used too, and apply to all methods; --method.NAME applies to the "
+    "methods that have this option. `--help-all` shows the full text of the options above."
 )
 
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def bench(quick: bool = False, only: str = "", output: str | None = None, json: bool = False) -> None:
-    """Measure speed and memory of training on this machine, and compare with what is expected.
+    """Measure the speed and memory of training steps on this machine.
 
     Args:
-        quick: a small network and few turns: about a minute instead of twenty.
-        only: comma-separated sections: steps (every method beside the cost it states), reference (PCL beside a
-            training loop written by hand); by default both.
+        quick: use a small network and few rounds: about a minute instead of twenty.
+        only: comma-separated sections: steps (each method compared with its expected cost), reference (PCL
+            compared with a plain training loop); by default both.
         output: write the result to this JSON file too (-o).
         json: print JSON.
     """
@@ -56,11 +56,11 @@ def _check_writable(file: Path) -> None:
 
 
 def doctor(device: str | None = None, json: bool = False) -> None:
-    """Check that training is right on this machine and its GPUs, in two minutes.
+    """Check in two minutes that training computes correct results on this machine and its GPUs.
 
     Args:
         device: the device to check, such as cuda:0; by default the CPU and every GPU that torch finds.
-        json: print JSON, to attach to a report; the checks are then shown on standard error.
+        json: print JSON, to attach to an issue; the checks are shown on standard error.
     """
     from ..bench.doctor import examine, report_address
 

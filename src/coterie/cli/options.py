@@ -13,9 +13,9 @@ RECIPE = (PACKAGE / "config" / "recipe.py", "Recipe")
 FOLLOWS = ("config", "objects")
 """Fields of a recipe that are no options."""
 OUT_TEXT, CONFIG_TEXT = "the run directory (required).", "YAML file of options; flags after it override it."
-TRUST_TEXT = "run the code that a teacher's run names, although it was not trained by you on this machine."
-RESTART_TEXT = "train from the start; what --out holds is moved to a directory beside it."
-SEEDS_TEXT = "train this many seeds, starting at --seed, each in its own directory in --out."
+TRUST_TEXT = "run Python code that the run of a teacher names, even if you did not train it on this machine."
+RESTART_TEXT = "train from the start; the old contents of --out are moved to a directory next to it."
+SEEDS_TEXT = "train this many seeds, beginning with --seed, each in its own directory in --out."
 
 
 @dataclass(frozen=True)

@@ -30,29 +30,29 @@ def reproduce(
     into: str = "",
     brief: bool = False,
 ) -> None:
-    """Train the missing runs of a table or figure of the paper, or of the study, and show it.
+    """Train the missing runs of a table or figure of the paper, or of the study, and show the results.
 
     Args:
-        what: table1, table2, table3, table4, fig3, fig4 or fig5; study, or its screening or split.
+        what: table1, table2, table3, table4, fig3, fig4 or fig5; study, screening or split.
         protocol: paper, mini, mini100 or smoke for the paper's tables and figures; cifar, fashion or rich for
             the study.
-        only: rows by name, such as 'PCL;ONE'; or words separated by commas, which must all occur in a cell's row,
-            setting, method, network or data.
-        seeds: runs of each cell; by default 3, for the study the number that it plans. The paper's tables also
-            show further seeds, if they were trained.
+        only: rows by name, such as 'PCL;ONE'; or words separated by commas, which must all occur in the row,
+            setting, method, network or data of a run.
+        seeds: number of seeds; by default 3, for the study as planned. Further seeds of the paper's tables are
+            shown if they were trained.
         out: the directory of runs; by default results/PROTOCOL, for the study results/study/PROTOCOL.
-        data_root: where the data sets are; ImageNet is the folder `imagenet` in there.
-        against: the row that the others are compared with; by default the first, for the study each
-            row's own reference.
+        data_root: the directory of the data sets; ImageNet is its folder `imagenet`.
+        against: the row that others are compared with; by default the first row, for the study the reference of
+            each row.
         launcher: processes on this machine, or a Ray cluster (RAY_ADDRESS).
-        processes: how many runs at once; by default one per GPU, without GPUs one per core.
+        processes: number of runs at the same time; by default one per GPU, without GPUs one per core.
         threads: CPU threads of each run.
-        shard: i/n takes every n-th run, beginning with run i, for batch systems.
-        dry_run: list the runs, with an estimate of their time here.
-        show: train nothing; show the runs that exist.
+        shard: i/n trains every n-th run, beginning with run i, for batch systems.
+        dry_run: list the runs, with an estimate of their time on this machine.
+        show: train nothing, and show the runs that exist.
         format: a table for the terminal, Markdown or JSON.
-        into: write the Markdown table to its place in this document instead.
-        brief: show less: error, difference and cost of the paper's tables, the rows alone of the study.
+        into: write the Markdown table to its place in this document.
+        brief: show fewer columns of the paper's tables, or only the main table of the study.
     """
     from ..experiments.runner import raise_failed
     from ..paper.dry_run import list_runs
@@ -85,18 +85,18 @@ def report(
     figure: str | None = None,
     curves: str | None = None,
 ) -> None:
-    """Write a page that shows runs: tables, curves, costs, mistakes.
+    """Write an HTML report of runs: tables, curves, costs, mistakes.
 
     Args:
-        runs: run directories, or directories that contain some, such as those of `coterie reproduce`.
+        runs: run directories, or directories that contain run directories.
         output: the file to write; by default report.html.
         text: print the tables on the terminal instead.
-        format: write the tables for a paper instead, to the file or the terminal.
-        watch: write the page again whenever the runs have something new, until interrupted.
-        against: a method, or a directory of runs, that the others are compared with; by default the Baseline.
-        figure: write one chart of the page to the file instead, an SVG: error, loss-terms, diversity
-            and others; a wrong name lists them.
-        curves: write the curves to this CSV file instead, a line for each run, epoch and predictor.
+        format: write the tables for a paper instead, to the output file or the terminal.
+        watch: update the page while the runs go on, until interrupted.
+        against: a method, row or run directory that the others are compared with; by default Baseline.
+        figure: write one chart as an SVG file instead: error, loss-terms, diversity and others; a wrong name
+            lists them all.
+        curves: write the values of all curves to this CSV file instead, one line per run, epoch and predictor.
     """
     from ..paper.sections import experiment_sections
     from ..report import as_text, page

@@ -21,19 +21,19 @@ def export(
     trust: bool = False,
     json: bool = False,
 ) -> None:
-    """Write a run's network to a file, and check that the file computes the same.
+    """Export a trained network to a file, and check that the file gives the same outputs.
 
     Args:
         run: the run directory.
         format: weights for your own class (safetensors, pth), a program for ONNX Runtime, torch or phones (onnx,
-            pt2, executorch), or a folder that timm loads; by default what the ending of the output means, else
+            pt2, executorch), or a folder for timm; by default given by the extension of the output file, or
             safetensors.
-        predictor: mean1, peer2, ensemble, ...; by default the one to deploy.
-        output: the file to write (-o), for timm the folder; by default RUN/PREDICTOR.FORMAT.
-        quantize: 8-bit weights and activations, for ONNX; the loss of accuracy is measured.
-        calibrate: store a temperature that corrects over-confident probabilities, fit on held-out images.
-        size: side of the images, if it differs from the training's; the network must accept it.
-        trust: run the code that the run names, although it was not trained by you on this machine.
+        predictor: the network to export: peer2, mean1, ensemble, ...; by default the one to deploy.
+        output: the file to write (-o), or the folder for timm; by default RUN/PREDICTOR.FORMAT.
+        quantize: write 8-bit weights and activations (ONNX only), and measure the loss of accuracy.
+        calibrate: store a temperature that corrects over-confident probabilities, fitted on held-out images.
+        size: height and width of the images, if they differ from those of the training.
+        trust: run Python code that the run names, even if you did not train the run on this machine.
         json: print JSON.
     """
     from dataclasses import asdict
@@ -51,12 +51,12 @@ def export(
 
 
 def push(source: str, repo: str, private: bool = False, json: bool = False) -> None:
-    """Upload an exported file, or a timm folder, with its card to the Hugging Face Hub.
+    """Upload an exported file or timm folder with its model card to the Hugging Face Hub.
 
     Args:
-        source: what `coterie export` wrote.
-        repo: the repository, NAME or OWNER/NAME; it is made if it does not exist.
-        private: make it visible to its owner alone.
+        source: the file or folder that `coterie export` wrote.
+        repo: the repository, NAME or OWNER/NAME; it is created if it does not exist.
+        private: create a private repository.
         json: print JSON.
     """
     from ..deploy.push import push as upload
@@ -75,16 +75,16 @@ def predict(
     json: bool = False,
     csv: bool = False,
 ) -> None:
-    """Print labels with probabilities for images, from an exported file or a run.
+    """Predict the labels of images with an exported file or a run.
 
     Args:
-        file: a file that `coterie export` wrote, or a run directory, for its network to deploy.
-        images: pictures, folders of them, or - for names from the standard input, one per line.
-        top: how many labels to print, by default 5; a network for several labels an image prints all above their
-            thresholds instead.
-        batch: pictures that go through the network together.
-        model: the network of a safetensors file, where it is your own code.
-        trust: open a .pt2 file, which can run code of whoever wrote it; other formats need no trust.
+        file: a file that `coterie export` wrote, or a run directory.
+        images: image files, folders of images, or - to read names from standard input, one per line.
+        top: number of labels to print, by default 5; for a multi-label network, all labels above their thresholds
+            are printed.
+        batch: number of images per batch.
+        model: the network of a safetensors file, if it is your own Python code.
+        trust: open a .pt2 file although loading it can run code; other formats do not need this.
         json: print JSON.
         csv: print CSV.
     """

@@ -21,8 +21,8 @@ def demo(out: str = "coterie-demo", seeds: int = 3) -> None:
     """Train a network on handwritten digits, alone and with peers, and compare the two.
 
     Args:
-        out: the directory to write to.
-        seeds: how many times each network is trained.
+        out: the output directory.
+        seeds: number of runs of each network.
     """
     from .demo import run_demo
 
@@ -84,14 +84,15 @@ def evaluate(
     trust: bool = False,
     json: bool = False,
 ) -> None:
-    """Score every predictor of a run: errors, likelihood, calibration, costs.
+    """Compute the scores of every predictor of a run: errors, likelihood, calibration, costs.
 
     Args:
         run: the run directory.
-        data: another data set with the same classes to test on, instead of the run's own.
-        calibrate: fit a temperature on the run's held-out images (else on half of the test images).
-        costs: measure size and speed of plain network, student and ensemble; kept in the run's costs.json.
-        trust: run the code that the run names, although it was not trained by you on this machine.
+        data: another data set with the same classes to evaluate on.
+        calibrate: fit a temperature on the run's held-out images (or, without any, on half of the test images).
+        costs: measure size and latency of the plain network, the student and the ensemble, and store them in
+            costs.json of the run.
+        trust: run Python code that the run names, even if you did not train the run on this machine.
         json: print JSON.
     """
     from ..deploy.latency import measure_run_costs

@@ -50,52 +50,51 @@ class Recipe:
     """All options of a training; its schedule is stated in fractions of its length.
 
     Args:
-        method: how the peers train each other; see `coterie methods`.
+        method: the distillation method; see `coterie methods`.
         model: the network; see `coterie models`.
         data: the data set, or the path of a folder or table of images.
-        task: whether an image has one label or any number of them; 'auto' is what the data has.
-        peers: how many peers; methods that train a single network have one. For whole networks also the names
+        task: single_label, multi_label (an image may have any number of labels), or auto, which follows the data.
+        peers: number of peers; methods that train a single network have one. For whole networks also the names
             of their models, 'resnet32,resnet20', in place of `model`; the first one is deployed.
         cut: the module where the branches begin, or 'none' for whole networks; by default the
             network's `default_cut`, or the one that `coterie cuts` marks.
         epochs: passes over the training images.
-        evaluate_every: epochs between evaluations; each writes a record of the epochs since the last one.
-        batch: images per step.
+        evaluate_every: epochs between evaluations; each evaluation writes a record.
+        batch: images per step, in all processes together.
         optimizer: any torch optimiser.
         schedule: how the learning rate changes: Steps, Cosine, or any torch scheduler, stepped per epoch.
         warmup: fraction of the training in which the learning rate rises linearly.
-        mix: combine images with each other: CutMix or MixUp.
-        label_smoothing: spread this part of each target evenly over all classes, in the cross-entropies.
-        class_weights: weights of the classes in the cross-entropies: 'balanced' (n / (C n_c)), a list, or a file
-            of numbers.
+        mix: mix pairs of images: CutMix or MixUp.
+        label_smoothing: the part of each target that is spread evenly over all classes.
+        class_weights: class weights of the cross-entropy: 'balanced' (n / (C n_c)), a list, or a file of numbers.
         ramp_up: fraction of the training over which distillation weights rise (80 of 300 epochs); a method's
             own `ramp_up`, in epochs, overrides it.
         ema_horizon: how far weight averages look back, as a fraction of the training (1,000 of 117,300 steps); a
             method's own `beta` overrides it.
         ema: keep and report averaged weights for any method.
         model_options: further options of the network.
-        init: a safetensors file or state dict (.pth, .pt) of weights that every peer starts from (fine-tuning);
-            layers for other classes start anew.
+        init: a safetensors file or state dict (.pth, .pt) with the initial weights of every peer, for
+            fine-tuning; layers for other classes are initialised anew.
         branch_noise: start all peers from the same weights and add noise to all branches but the first, in
             standard deviations of each weight tensor.
-        checkpoint_activations: recompute the trunk in the backward pass, for less memory.
+        checkpoint_activations: recompute the trunk in the backward pass, to save memory.
         seed: the random seed of weights, order and augmentation; also of the images, where the data set's
             `limit_seed` is 'seed'.
-        device: where to train; 'auto' takes a GPU if there is one.
-        precision: what the forward pass computes in; weights stay float32. 'auto' is bf16 on CUDA GPUs that have
-            it, else 32.
+        device: the device to train on; 'auto' uses a GPU if there is one.
+        precision: the precision of the forward pass; weights stay float32. 'auto' is bf16 on CUDA GPUs that
+            support it, else 32.
         compile: run the peers as one graph of torch.compile; 'reduce-overhead' also records CUDA graphs, for small
             networks on a GPU.
-        accumulate: compute a batch in this many parts, for less memory.
-        clip_norm: scale the gradients down if the norm of all of them together is larger than this.
-        decay_norm_and_bias: weight decay also for biases and normalisation layers, as the paper has it.
+        accumulate: compute each batch in this many parts, to save memory.
+        clip_norm: clip the norm of all gradients together to this value.
+        decay_norm_and_bias: apply weight decay to biases and normalisation layers too, as the paper does.
         sync_batch_norm: compute batch-norm over the batches of all processes; needs GPUs.
-        select: deploy the last weights, or the best: those of the evaluation with the lowest error on held-out
-            images.
+        select: deploy the weights of the last epoch, or the best: those of the evaluation with the lowest error on
+            held-out images.
         patience: with `select` best, stop after this many evaluations in a row without a lower error.
-        checkpoint_every: save within an epoch after this time, such as 30s, 10min or 1h; every epoch's end is
-            saved as well, as long as that costs under one per cent of the time.
-        track: send the records on to this tracker too.
+        checkpoint_every: save within an epoch after this time, such as 30s, 10min or 1h. The end of an epoch is
+            also saved, as long as that costs under one per cent of the time.
+        track: also send the records to this tracker.
         config: the options as config.yaml holds them.
         objects: the options that are Python objects which no file can hold, by name; for `model`, the field of
             that name holds the label.

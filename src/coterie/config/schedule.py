@@ -22,7 +22,7 @@ class Schedule(ABC):
 
 
 class Steps(Schedule):
-    """Multiply the rate by `factor` at given fractions of the training (the paper: 150 and 225 of 300).
+    """Multiply the learning rate by `factor` at given fractions of the training (150 and 225 of 300 epochs).
 
     Args:
         at: the fractions at which the rate drops.
@@ -46,7 +46,7 @@ class Steps(Schedule):
 
 
 class Cosine(Schedule):
-    """Half a cosine from 1 to `floor`.
+    """Multiply the learning rate by half a cosine that falls from 1 to `floor`.
 
     Args:
         floor: the factor at the end.

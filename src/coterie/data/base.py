@@ -26,21 +26,21 @@ NO_LABEL = "no label"
 
 
 class Data(ABC):
-    """Labelled images in a training and a test split, perhaps a validation split. Making one is cheap.
+    """A data set: labelled images in a training split, a test split and, in some sets, a validation split.
 
-    A subclass reads its files in `load`, which sets the names of the `classes`, the `shape` (channels, height,
-    width) of a view and, by `set_splits`, the labels; and it gives pixels in `load_batch`.
+    A subclass defines `load` and `load_batch`. `load` reads the files and sets the names of the `classes`, the
+    `shape` (channels, height, width) of a view and, with `set_splits`, the labels. `load_batch` returns pixels.
 
     Args:
         limit: keep the first N training images of each class.
-        val_fraction: hold out this fraction of the training images of each class; training then reports on
-            these, and the test images stay unseen until `coterie evaluate`.
-        augment: what is done to each view, in this order: any of crop (small images: from a black border of an
-            eighth), flip, randaugment, trivialaugment, erase. By default what suits the set: crop and flip.
-        limit_seed: draw the `limit` images of each class by this number instead of taking the first; the word
-            `seed` stands for the run's own seed.
-        val_limit: hold out this many training images of each class from those that `limit` leaves out; training
-            then reports on these. It takes the place of `val_fraction`.
+        val_fraction: hold out this fraction of the training images of each class. Scores during training are then
+            computed on these, and the test images are not used until `coterie evaluate`.
+        augment: the augmentations of each view, in this order: any of crop (small images: with a black border of
+            an eighth), flip, randaugment, trivialaugment, erase. Default: crop and flip, if they suit the set.
+        limit_seed: draw the `limit` images of each class at random with this seed instead of taking the first;
+            the word `seed` stands for the seed of the run.
+        val_limit: hold out this many training images of each class from those that `limit` leaves out, instead of
+            `val_fraction`. Scores during training are then computed on these.
     """
 
     classes: list[str]

@@ -81,7 +81,7 @@ class Mix(ABC):
 
 
 class MixUp(Mix):
-    """Average each image with its partner: lambda x + (1 - lambda) x' (Zhang et al., ICLR 2018)."""
+    """Average each image with another one: lambda x + (1 - lambda) x' (Zhang et al., ICLR 2018)."""
 
     def __init__(self, alpha: float = 0.4, probability: float = 0.5, until: float = 1.0) -> None:
         super().__init__(alpha, probability, until)
@@ -91,7 +91,7 @@ class MixUp(Mix):
 
 
 class CutMix(Mix):
-    """Put a box of its partner into each image, of 1 - lambda of its area (Yun et al., ICCV 2019)."""
+    """Replace a box of 1 - lambda of each image's area by that of another image (Yun et al., ICCV 2019)."""
 
     def mix(self, views: _Views, partners: Tensor, lam: float, centre: Sequence[float]) -> tuple[_Views, float]:
         height, width = views[0].shape[-2:]

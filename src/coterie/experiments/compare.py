@@ -36,7 +36,7 @@ COST = "Cost: training time relative to the first row, computed from the fastest
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison came to: a table, a verdict, and the finished runs of each method."""
+    """The result of a comparison: a table, a verdict, and the finished runs of each method."""
 
     out: Path
     table: Table
@@ -193,21 +193,22 @@ def compare(
     threads: int = 1,
     **options: Any,
 ) -> Comparison:
-    """Compare methods on your network and data, as `coterie compare` does; the same call again continues.
+    """Compare methods on your network and data; the same call again continues the comparison.
 
-    Runs are processes of their own, several at once. Where an option is a Python object that no file can name,
-    they are trained one after another in this process.
+    Each run is a process, and several run at once. If an option is a Python object that cannot be written to a
+    file, the runs are trained one after another in this process.
 
     Args:
         out: the directory of runs.
-        methods: names, classes or partials of these; the others are compared with Baseline, or else the first.
-        seeds: how many runs of each method.
-        equal_cost: give cheaper methods more epochs, as many as cost the same.
-        budget: a time such as "2h" that all runs should fit into, with fewer seeds or epochs where need be.
+        methods: names, classes or partials of classes. They are compared with Baseline if it is among them, else
+            with the first.
+        seeds: number of seeds of each method.
+        equal_cost: give cheaper methods more epochs, so that all cost as much as the most expensive one.
+        budget: plan runs that take at most this time in total, such as "2h", with fewer seeds or epochs if needed.
         launcher: processes on this machine, or a Ray cluster.
-        processes: how many runs at once; by default one per GPU, without GPUs one per core.
+        processes: number of runs at the same time; by default one per GPU, without GPUs one per core.
         threads: CPU threads of each run.
-        options: those of `coterie.train`; of `method_options`, each method takes those that it has.
+        options: those of `coterie.train`; each of the `method_options` goes to the methods that have it.
     """
     defaults = {name: parameter.default for name, parameter in inspect.signature(train).parameters.items()}
     own = dict(options.pop("method_options", None) or {})

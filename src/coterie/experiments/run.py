@@ -53,7 +53,7 @@ class Run:
 
     Args:
         path: the directory.
-        trust: run the code that the run names, although it was not trained by you on this machine.
+        trust: run Python code that the run names, even if you did not train the run on this machine.
         objects: options of the run that were Python objects and that no file can hold, such as
             `model=make_model`.
     """
@@ -84,7 +84,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Return whether it is trained to its end: all epochs, or until its patience was over."""
+        """Return whether the training is complete: all epochs, or stopped by `patience`."""
         return self._read().finished
 
     @property
@@ -134,12 +134,12 @@ class Run:
         """Export a network to a file, verified in the runtime that loads it; return the file.
 
         Args:
-            file: the file to write; its ending says the format: .safetensors, .onnx, .pt2, .pth, .pt or .pte.
-            format: the format, where the ending does not say it; `timm` writes a folder.
-            predictor: mean1, peer2, ensemble, ...; by default the one to deploy.
-            quantize: 8-bit weights and activations, for ONNX.
+            file: the file to write; its extension sets the format: .safetensors, .onnx, .pt2, .pth, .pt or .pte.
+            format: the format, if the extension does not set it; `timm` writes a folder.
+            predictor: the network to export: peer2, mean1, ensemble, ...; by default the one to deploy.
+            quantize: write 8-bit weights and activations (ONNX only).
             calibrate: store a temperature that is fitted on the run's held-out images.
-            size: side of the images, if it differs from the training's; the network must accept it.
+            size: height and width of the images, if they differ from those of the training.
         """
         if quantize not in (None, "int8"):
             raise InputError(f"`quantize` is 'int8' or None, not {quantize!r}.")
@@ -148,7 +148,7 @@ class Run:
             return export_run(self.path, format, predictor, Path(file), int8, calibrate, size, self._objects).file
 
     def report(self, file: str | Path = "report.html") -> Path:
-        """Write the page that shows what happened; return the file."""
+        """Write an HTML report of the run; return the file."""
         write_report([self.path], Path(file))
         return Path(file)
 
@@ -201,11 +201,11 @@ def seed_for_training(seed: int) -> Iterator[None]:
 
 
 def load(path: str | Path, *, trust: bool = False, **objects: Any) -> Run:
-    """Return the run of a directory.
+    """Load a run from its directory.
 
     Args:
         path: the directory.
-        trust: run the code that the run names, although it was not trained by you on this machine.
+        trust: run Python code that the run names, even if you did not train the run on this machine.
         objects: options of the run that were Python objects and that no file can hold, such as
             `model=make_model`.
     """
@@ -256,10 +256,10 @@ def train(
     track: TrackerName | None = None,
     restart: bool = False,
 ) -> Run:
-    """Train into a run directory, as `coterie train` does; the same call again continues.
+    """Train a network into a run directory; the same call again continues the run.
 
-    Options have the names, defaults and meanings of `coterie train --help`. Names of classes may also be the
-    classes themselves or a `functools.partial` of one. A class that is passed as an object has its own defaults.
+    The options are those of `coterie train`; `coterie train --help` describes them. Where it takes the name of a
+    class, you may also pass the class, or a `functools.partial` of it, which has the defaults of the class.
 
     Args:
         out: the run directory.
@@ -267,7 +267,7 @@ def train(
         method_options: options of the method.
         model: a name, a function or class that builds a network, or a network.
         data: a name, a directory of images, a `Data`, or a pair (training set, test set) of torch Datasets or of
-            tensors (images, labels). Images in uint8 are augmented; float images are taken as they are.
+            tensors (images, labels). uint8 images are augmented; float images are used as they are.
         data_options: options of a data set that is passed by name, as a directory or as a pair: `val_fraction`,
             for example, or `mean` and `std` of a pair.
         task: 'multi_label' for images with any number of labels, which a pair gives as zeros and ones (N, C).
@@ -277,7 +277,7 @@ def train(
         schedule_options: options of a schedule that is passed by name.
         mix: a name, `coterie.CutMix(...)` or `coterie.MixUp(...)`.
         mix_options: options of a mix that is passed by name.
-        restart: train from the start; what `out` holds is moved to a directory beside it.
+        restart: train from the start; the old contents of `out` are moved to a directory next to it.
     """
     options = dict(locals())  # first of all: nothing but the arguments
     for part in PARTS:

@@ -24,10 +24,10 @@ Views = Sequence[Tensor]
 
 
 class Method(nn.Module, ABC):
-    """Peers, and the losses that train them.
+    """Base class of all methods: peers, and the losses that train them.
 
-    A subclass writes `forward`; where it has an ensemble it writes `ensemble` too. Its typed `__init__` is its
-    configuration: the command line and the YAML files read it from there.
+    A subclass defines `forward` and, if it has an ensemble, `ensemble`. The command line and YAML files read its
+    options from the signature of `__init__`.
     """
 
     trains: ClassVar[Literal["one network", "branches", "networks"]] = "branches"
@@ -69,11 +69,11 @@ class Method(nn.Module, ABC):
 
     @property
     def task(self) -> Task:
-        """What targets mean, as `cross_entropy` has it, and the divergences and probabilities that go with it."""
+        """The task of `cross_entropy`, single-label or multi-label, with its divergences and probabilities."""
         return self.cross_entropy.task
 
     def prepare(self) -> None:
-        """Called once before training: to read, or refuse, what nothing but training needs."""
+        """Load what only training needs; called once before training."""
 
     def __call__(self, views: Tensor | Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
         """Compute the weighted terms of the objective and their sum, `loss`.
@@ -123,7 +123,7 @@ class Method(nn.Module, ABC):
         return None
 
     def after_step(self) -> None:
-        """Move the averages; to be called after every optimiser step that was taken."""
+        """Update the weight averages; call it after every optimiser step."""
         if self.mean is not None:
             self.mean.update(self)
 

@@ -15,13 +15,13 @@ from .losses import total
 class Baseline(Method):
     """The network alone, trained with cross-entropy: L = CE(z, y).
 
-    Two controls make a comparison with PCL fair. With `views` = m every image is seen m times per step, each time
-    augmented anew (L is the mean over the views): as many views as PCL has. With `ema` averaged weights are kept,
-    so that the gain of averaging can be separated from the gain of distillation.
+    Two options make it a control for PCL. With `views` = m, each step uses m augmented views of each image, as
+    many as PCL does, and L is the mean over the views. The training option `ema` keeps averaged weights, which
+    shows how much of a gain comes from averaging.
 
     Args:
         net: the network, a PeerNet of one peer.
-        views: views of each image per step.
+        views: number of views of each image per step.
     """
 
     trains = "one network"

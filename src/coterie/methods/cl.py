@@ -11,25 +11,28 @@ from .losses import ramp_up, total
 
 
 class CL(Method):
-    """Heads on one trunk, each taught by the mean of the others (CL-ILR: Song & Chai, NeurIPS 2018).
+    """Branches (heads) of one trunk, each taught by the mean of the others (CL-ILR: Song & Chai, NeurIPS 2018).
 
     L = sum_h CE(z_h, y) + w(e) T^2 sum_h KL(sg softmax_T(mean_{j!=h} z_j) || softmax_T(z_h))
     ce_peers     the first sum
     distil_peers the second
 
-    ILR, at the split: identity forward, gradient times 1/m backward, so that the trunk is trained by the mean
-    of the heads' gradients. Deployed: head 1.
+    ILR (intermediate-level representation) sharing: at the cut, the gradient is multiplied by 1/m, so that the
+    trunk is trained by the mean of the heads' gradients. Head 1 is deployed.
 
-    Our reading: CE and distillation weigh 1 each, with T = 3 and the ramp-up, as the PCL paper's unified setting
-    has it. The original, as we recall it: `ce_weight` 0.5, `weight` 0.5, `temperature` 2, `ramp_up` 0.
+    Our reading: cross-entropy and distillation have the weight 1, T is 3, and there is a ramp-up, as in the common
+    setting of the PCL paper. The original has, as we recall it, `ce_weight` 0.5, `weight` 0.5, `temperature` 2 and
+    `ramp_up` 0.
 
     Args:
         net: the peers.
-        temperature: T.
-        ramp_up: the epochs over which w(e) rises; 0 for none, null follows the recipe's `ramp_up` (alone: 80).
-        weight: the height of w(e).
-        ce_weight: of the cross-entropies.
-        mean_gradient: ILR; without it the trunk is trained by the sum of the heads' gradients.
+        temperature: the temperature T.
+        ramp_up: the epochs over which w(e) rises; 0 for none. None follows the training option `ramp_up`, or is 80
+            in your own loop.
+        weight: the final value of w(e).
+        ce_weight: the weight of the cross-entropy.
+        mean_gradient: whether the gradient at the cut is multiplied by 1/m; otherwise the trunk is trained by the
+            sum of the heads' gradients.
     """
 
     least_peers = 2

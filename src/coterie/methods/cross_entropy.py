@@ -17,17 +17,17 @@ TINY = 1e-12
 
 
 class CrossEntropy(nn.Module):
-    """The cross-entropy terms of a method, reduced: of all its peers, or of its ensemble.
+    """Cross-entropy of the peers or of the ensemble of a method: averaged over images, summed over peers.
 
-    They agree with `torch.nn.CrossEntropyLoss`: with class numbers, a weighted mean divides by the sum of the
-    images' class weights; with probabilities, by the number of images. With several labels an image it is the
-    sigmoid cross-entropy, summed over the classes, and a mean divides by the number of images.
+    As in `torch.nn.CrossEntropyLoss`, a mean with class weights divides by the sum of the images' weights if
+    targets are class numbers, and by the number of images if they are probabilities. With `multi_label` it is the
+    sigmoid cross-entropy, summed over the classes and divided by the number of images.
 
     Args:
-        label_smoothing: the part of each target that is spread evenly over all classes; with several labels, over
-            the two answers of each class.
+        label_smoothing: the part of each target that is spread evenly over all classes; with multi_label, over
+            0 and 1 in each class.
         class_weights: a weight for each class.
-        task: single_label, or multi_label for several labels an image.
+        task: single_label, or multi_label for any number of labels per image.
     """
 
     def __init__(

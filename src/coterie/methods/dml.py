@@ -16,15 +16,15 @@ class DML(Method):
     ce_peers     sum_k CE(z_k, y)
     distil_peers the rest; it has no ramp-up.
 
-    The networks may be of different architectures. Deployed: network 1. Ensemble: the mean of the logits.
+    The networks may have different architectures. Network 1 is deployed. The ensemble is the mean of the logits.
 
-    Our reading: all networks are updated in one joint step, where the original takes turns. The default T = 3
-    is the PCL paper's unified setting; the original has T = 1, as we recall it.
+    Our reading: all networks are updated in one step, while the original updates them in turn. The default T = 3
+    is the common setting of the PCL paper; the original has, as we recall it, T = 1.
 
     Args:
         net: the networks, which share nothing.
-        temperature: T.
-        weight: of the distillation term.
+        temperature: the temperature T.
+        weight: the weight of the distillation term.
     """
 
     trains = "networks"

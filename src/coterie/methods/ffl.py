@@ -12,7 +12,7 @@ from .losses import ramp_up, total
 
 
 class FFL(Method):
-    """Branches and a classifier on their fused feature maps teach each other (Kim et al., ICPR 2020).
+    """Branches and a classifier on their fused feature maps, which teach each other (Kim et al., ICPR 2020).
 
     L = sum_j CE(z_j, y) + CE(z_f, y)
       + w(e) T^2 [ sum_j KL(sg softmax_T(z_f) || softmax_T(z_j)) + KL(sg softmax_T(mean_j z_j) || softmax_T(z_f)) ]
@@ -21,16 +21,17 @@ class FFL(Method):
     ce_peers, ce_fused, distil_fused, distil_mean: the four terms.
 
     The gradient flows from z_f into the branches. The fusion adds 9md + 2md + md^2 + 2d + dC + C parameters.
-    Deployed, as FFL-S in the tables: branch 1. FFL: z_f.
+    Branch 1 is deployed (FFL-S in the tables). The ensemble is z_f (FFL in the tables).
 
-    Our reading: the depthwise and pointwise convolutions as above, whose parameters agree with the figures of
-    the PCL paper's Table 3, and the ramp-up, its unified setting.
+    Our reading: the fusion as above, whose number of parameters agrees with Table 3 of the PCL paper, and the
+    ramp-up, which is the common setting of that paper.
 
     Args:
         net: the peers.
-        temperature: T.
-        ramp_up: the epochs over which w(e) rises; 0 for none, null follows the recipe's `ramp_up` (alone: 80).
-        weight: the height of w(e).
+        temperature: the temperature T.
+        ramp_up: the epochs over which w(e) rises; 0 for none. None follows the training option `ramp_up`, or is 80
+            in your own loop.
+        weight: the final value of w(e).
     """
 
     least_peers = 2

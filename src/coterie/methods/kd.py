@@ -19,23 +19,23 @@ from .losses import total
 
 
 class KD(Method):
-    """A network taught by a bigger one that was trained before it (Hinton et al., 2015).
+    """A network taught by a larger network that was trained before (Hinton et al., 2015).
 
     L = CE(z, y) + a T^2 KL(softmax_T(z_teacher) || softmax_T(z))
     ce and distil: the two terms; there is no ramp-up.
 
-    The teacher is frozen and in evaluation mode, and sees the student's view. Only training needs it: it is not
-    trained, averaged, saved with the student or counted among the parameters.
+    The teacher is frozen, in evaluation mode, and gets the same view as the student. It is needed only for
+    training: it is not averaged, saved with the student or counted among the parameters.
 
-    Our reading: a = 1 and T = 3, as the PCL paper's unified setting has it. The original weighs CE little
-    against distillation and leaves T to be tuned.
+    Our reading: a = 1 and T = 3, the common setting of the PCL paper. In the original, cross-entropy has a small
+    weight and T is tuned.
 
     Args:
         net: the student, a PeerNet of one peer.
-        teacher: the directory of a finished run, a .safetensors file, or the network itself.
-        teacher_model: the name of the network whose weights the file holds, if the file does not say it.
-        temperature: T.
-        weight: a.
+        teacher: the directory of a finished run, a .safetensors file, or a network.
+        teacher_model: the name of the teacher's network, if the file does not contain it.
+        temperature: the temperature T.
+        weight: a, the weight of the distillation term.
     """
 
     trains = "one network"

@@ -14,7 +14,7 @@ from .losses import total
 
 
 class KDCL(Method):
-    """Whole networks, a view for each, all taught by the best answer to each image (Guo et al., CVPR 2020).
+    """Whole networks with a view each, taught by the best of them for each image (Guo et al., CVPR 2020).
 
     L = sum_i [ CE(z_i, y) + T^2 KL(sg softmax_T(z_t) || softmax_T(z_i)) ]
     ce_peers        sum_i CE(z_i, y)
@@ -25,16 +25,16 @@ class KDCL(Method):
         min_logit  min_i (z_i - z_i[y]), for each class                     (KDCL-MinLogit)
     Of probabilities y, z_i[y] is sum_c y_c z_i[c].
 
-    Network i sees its own augmented view x^i. The networks may be of different architectures.
-    Deployed: network 1.
+    Network i gets its own augmented view x^i. The networks may have different architectures. Network 1 is
+    deployed.
 
     Our reading: T = 3; KDCL-MinLogit as we recall it.
 
     Args:
         net: the networks, which share nothing.
-        temperature: T.
-        weight: of the distillation term.
-        teacher: how z_t is made.
+        temperature: the temperature T.
+        weight: the weight of the distillation term.
+        teacher: how z_t is computed.
     """
 
     trains = "networks"

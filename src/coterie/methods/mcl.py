@@ -15,7 +15,7 @@ from .losses import contrast, distil_loss, peer_divergences, reduce, total, wide
 
 
 class MCL(Method):
-    """Whole networks that contrast images within and across each other (Yang et al., AAAI 2022).
+    """Whole networks with contrastive losses within each network and between networks (Yang et al., AAAI 2022).
 
     L = sum_i CE(z_i, y) + a sum_i con(S_ii) + b sum_{i!=j} con(S_ij)
       + c sum_{i!=j} T^2 KL(sg softmax_T(S_jj) || softmax_T(S_ii))
@@ -26,22 +26,22 @@ class MCL(Method):
     class, of log softmax over all other images.
     ce_peers; contrast (VCL); contrast_across (ICL); distil_contrast (soft VCL); distil_across (soft ICL).
 
-    Deployed: network 1, without its embedding. Ensemble: the mean of the logits.
+    Network 1 is deployed, without its embedding. The ensemble is the mean of the logits.
 
-    The formula follows the authors' public code as we read it; no figure of theirs has been reproduced here.
-    Theirs draws batches with two images of every class that occurs; ours are plain random ones. Our reading: an
-    anchor without another image of its class in the batch is left out of con. With 100 classes and batches of 128
-    that is about 28 % of the anchors, with 1,000 classes most of them. All networks are updated jointly.
+    The formula follows the public code of the authors; we have not reproduced their results. Their batches contain
+    two images of each class that occurs; ours are random. Our reading: an anchor without another image of its
+    class in the batch is left out. With 100 classes and batches of 128 these are about 28 % of the anchors, with
+    1,000 classes most of them. All networks are updated in one step.
 
     Args:
         net: the networks, which share nothing.
-        temperature: T, of the soft terms.
+        temperature: the temperature T of the distillation terms.
         tau: the temperature of the similarities.
-        width: of the embedding.
-        contrast: a, the weight of contrast within each network.
-        contrast_across: b, between networks.
-        distil_contrast: c, of the soft term within networks.
-        distil_across: d, of the soft term between networks.
+        width: the width of the embedding.
+        contrast: a, the weight of the contrastive loss within networks.
+        contrast_across: b, the weight of the contrastive loss between networks.
+        distil_contrast: c, the weight of the distillation term within networks.
+        distil_across: d, the weight of the distillation term between networks.
     """
 
     trains = "networks"

@@ -12,7 +12,7 @@ from .losses import ramp_up, total, widen
 
 
 class OKDDip(Method):
-    """Peers with attention for each other, and a leader they teach, on one trunk (Chen et al., AAAI 2020).
+    """Branches that teach each other by attention, and a leader taught by their mean (Chen et al., AAAI 2020).
 
     L = sum_a CE(z_a, y) + CE(z_leader, y)
       + w(e) T^2 [ sum_a KL(softmax_T(t_a) || softmax_T(z_a))
@@ -20,20 +20,21 @@ class OKDDip(Method):
     t_a = sum_b A_ab z_b, A = softmax over b, a itself included, of (W_q f_a).(W_k f_b)
     ce_peers, ce_leader, distil_peers, distil_leader: the four terms.
 
-    W_q and W_k (d -> d/8, no bias) are shared by the peers and act on pooled features. They learn through t_a
-    alone, which is therefore not detached: its gradient reaches the z_b as well.
-    m branches are m-1 peers and the leader. Deployed: the leader, which is branch 1. Ensemble: the mean of the
-    peers' logits; OKDDip-E of Table 3 has no leader (`leader` false) and m peers.
+    Of m branches, one is the leader and m-1 are peers. The leader, branch 1, is deployed. The ensemble is the mean
+    of the peers' logits; OKDDip-E of Table 3 has no leader (`leader` false) and m peers. W_q and W_k (d -> d/8, no
+    bias) are shared by the peers and act on pooled features. They are trained only through t_a, so t_a is not
+    detached, and its gradient also reaches the z_b.
 
-    Our reading: the branch-based variant, the attention without 1/sqrt(d), and the ramp-up of the PCL paper's
-    unified setting.
+    Our reading: the branch-based variant, attention without 1/sqrt(d), and the ramp-up, which is the common
+    setting of the PCL paper.
 
     Args:
         net: the peers; the first one is the leader.
-        temperature: T.
-        ramp_up: the epochs over which w(e) rises; 0 for none, null follows the recipe's `ramp_up` (alone: 80).
-        weight: the height of w(e).
-        leader: whether there is one.
+        temperature: the temperature T.
+        ramp_up: the epochs over which w(e) rises; 0 for none. None follows the training option `ramp_up`, or is 80
+            in your own loop.
+        weight: the final value of w(e).
+        leader: whether branch 1 is a leader.
     """
 
     least_peers = 2

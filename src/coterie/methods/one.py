@@ -11,23 +11,24 @@ from .losses import ramp_up, total
 
 
 class ONE(Method):
-    """Branches taught by their gated sum (Lan et al., NeurIPS 2018).
+    """Branches taught by the gated sum of their logits (Lan et al., NeurIPS 2018).
 
     L = sum_j CE(z_j, y) + CE(z_e, y) + w(e) T^2 sum_j KL(sg softmax_T(z_e) || softmax_T(z_j))
     z_e = sum_j g_j z_j, with the gate g = softmax(ReLU(BN(Linear(pool(h))))) on the trunk's output h
     ce_peers, ce_ensemble, distil_ensemble: the three terms.
 
-    The gate learns from CE(z_e, y) alone. It adds m d_trunk + 3m parameters.
-    Deployed: branch 1. ONE-E: z_e.
+    The gate is trained only by CE(z_e, y). It adds m d_trunk + 3m parameters. Branch 1 is deployed. The ensemble
+    is z_e (ONE-E in the tables). If the output of the trunk is tokens (B, N, d), they are averaged for the gate.
 
-    Our reading: the ramp-up is the PCL paper's unified setting; the original, as we recall it, has none
-    (`ramp_up` 0). A trunk that gives tokens (B, N, d) is pooled over its tokens.
+    Our reading: the ramp-up, which is the common setting of the PCL paper; the original, as we recall it, has none
+    (`ramp_up` 0).
 
     Args:
         net: the peers.
-        temperature: T.
-        ramp_up: the epochs over which w(e) rises; 0 for none, null follows the recipe's `ramp_up` (alone: 80).
-        weight: the height of w(e).
+        temperature: the temperature T.
+        ramp_up: the epochs over which w(e) rises; 0 for none. None follows the training option `ramp_up`, or is 80
+            in your own loop.
+        weight: the final value of w(e).
     """
 
     least_peers = 2

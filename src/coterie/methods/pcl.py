@@ -23,33 +23,35 @@ class PCL(Method):
     distil_ensemble L_pe = w(e) T^2 sum_j KL(sg softmax_T(z^t) || softmax_T(z_j))             (Eq. 4-6)
     distil_mean     L_pm = w(e) T^2/(m-1) sum_j sum_{l!=j} KL(softmax_T(z^mt_l) || softmax_T(z_j))  (Eq. 9)
 
-    Peer j sees its own augmented view x^j. Deployed: the mean teacher of peer 1; PCL-E: all mean teachers
-    with the averaged classifier.
+    Peer j gets its own augmented view x^j. The mean teacher of peer 1 is deployed. The ensemble is all mean
+    teachers with the averaged classifier (PCL-E in the tables).
 
-    Our reading of what the paper leaves open: mean teacher l sees its own peer's view; its batch-norm works in
-    training mode with running statistics of its own; the trunk's batch-norm sees each view by itself; the
-    gradient stops at z^t in L_pe and flows through L_ce^t. Each is an option.
+    Our reading of what the paper does not specify: mean teacher l gets the view of its own peer; its batch-norm is
+    in training mode, with its own running statistics; the trunk's batch-norm normalises each view separately; the
+    gradient stops at z^t in L_pe and flows through L_ce^t. Options change each of these.
 
     Args:
         net: the peers.
-        temperature: T, of both distillation terms.
-        ramp_up: alpha, the epochs over which w(e) rises; null follows the recipe's `ramp_up` (alone: 80).
-        beta: the smoothing coefficient of the mean teachers; null follows the recipe's `ema_horizon` (alone:
-            0.999).
-        weight: lambda, the height of w(e); the paper has 1.0 for CIFAR and 0.1 for ImageNet.
-        ensemble: z^t from the learned classifier on all features, from the sum of the peers' logits
-            (Table 2, "Logit Sum"), or no ensemble teacher at all.
-        distil_ensemble: whether L_pe is there.
-        peer_teacher: who teaches the peers in L_pm: the other peers' mean models, the other peers themselves
-            ("Mutual Distillation"), the peer's own mean model alone ("Traditional Mean Model", in our reading),
-            or nobody.
-        input_augmentation: a view for each peer; without it ("w/o InAu") one view serves all.
-        mean_view: what mean teacher l sees: its own peer's view, or the view of each peer it teaches
-            (m times the teachers' cost).
-        mean_batch_norm: 'own' running statistics in training mode, or the student's 'average'.
-        joint_trunk: the shared modules see the m views as one batch.
-        ensemble_gradient: L_ce^t trains the peers as well as the classifier.
-        teacher_gradient: let L_pe train its teacher.
+        temperature: the temperature T of both distillation terms.
+        ramp_up: alpha, the epochs over which w(e) rises. None follows the training option `ramp_up`, or is 80 in
+            your own loop.
+        beta: the smoothing coefficient of the mean teachers. None follows the training option `ema_horizon`, or is
+            0.999 in your own loop.
+        weight: lambda, the final value of w(e); the paper has 1.0 for CIFAR and 0.1 for ImageNet.
+        ensemble: how z^t is computed: by the learned classifier on all features, as the sum of the peers' logits
+            (Table 2, "Logit Sum"), or not at all.
+        distil_ensemble: whether the loss includes L_pe.
+        peer_teacher: the teachers in L_pm: the mean models of the other peers, the other peers themselves ("Mutual
+            Distillation"), only the peer's own mean model ("Traditional Mean Model", in our reading), or none.
+        input_augmentation: whether each peer has its own view; without it ("w/o InAu") all peers get the same
+            view.
+        mean_view: the input of mean teacher l: the view of its own peer, or the view of each peer that it teaches
+            (m times the cost of the teachers).
+        mean_batch_norm: batch-norm of the mean teachers: training mode with their 'own' running statistics, or
+            evaluation mode with the 'average' of the peers' running statistics.
+        joint_trunk: whether the shared modules process the m views as one batch.
+        ensemble_gradient: whether L_ce^t trains the peers as well as the classifier.
+        teacher_gradient: whether L_pe also trains the ensemble.
     """
 
     def __init__(

@@ -70,18 +70,17 @@ class Peers:
 
 
 class PeerNet(nn.Module):
-    """m networks of the user's own class; before the cut they are given the same module objects.
+    """Several networks of your class that share the modules before a cut.
 
     Args:
-        make_model: a factory, called once per peer; a module, which is copied, its branches re-initialised;
-            or a sequence of either, one per peer, for whole networks of different architectures.
-        peers: how many.
+        make_model: a factory, which is called once per peer; a module, which is copied, with new weights in the
+            branches of all peers but the first; or a sequence of these, one per peer, for different architectures.
+        peers: the number of peers.
         cut: the name of the module where the branches begin; None shares nothing (whole networks).
-        example: a batch of inputs for the dry run; without one, the input the network declares
+        example: a batch of inputs to trace the network with; by default the input that the network declares
             (timm's `default_cfg`), else 3x32x32, else 3x224x224.
-        keep: when copying a module, keep its weights in every branch (for fine-tuning).
-        checkpoint_activations: recompute the shared modules in the backward pass instead of keeping what is
-            inside them: less memory, the same gradients.
+        keep: if `make_model` is a module, keep its weights in every branch (for fine-tuning).
+        checkpoint_activations: recompute the shared modules in the backward pass, to save memory.
     """
 
     def __init__(
