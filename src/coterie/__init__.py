@@ -1,4 +1,4 @@
-"""Coterie: train your network to a lower error, without a teacher, by giving it peers."""
+"""Coterie: train the network you will deploy better, without a teacher, by giving it peers."""
 
 import sys
 

@@ -136,7 +136,7 @@ def _run(arguments: list[str]) -> None:
 def _help() -> str:
     rows = "\n".join(f"  {name:<10} {summary(command)}" for name, command in COMMANDS.items())
     return (
-        "Coterie: train your network to a lower error, without a teacher, by giving it peers.\n\n"
+        "Coterie: train the network you will deploy better, without a teacher, by giving it peers.\n\n"
         f"usage: coterie COMMAND [OPTIONS]\n\n{rows}\n\n"
         "`coterie COMMAND --help` shows the options of a command. To begin, run `coterie demo`."
     )
