@@ -181,7 +181,7 @@ STUDYS_BOLD = re.compile(r"\*\*([+-][\d.]+ ± [\d.]+|[^*]+ wins[^*]*)\*\*")
     "file", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda f: f.name
 )
 def test_bold_in_a_table_means_clear_of_chance(file: Path) -> None:
-    """And every difference that is clear of chance is bold."""
+    """And every clear difference is bold."""
     for line in file.read_text().splitlines():
         if not line.startswith("|"):
             continue

@@ -1,4 +1,4 @@
-"""The verdict of a comparison: what is clear of chance, what is not, and how many seeds would tell."""
+"""The verdict of a comparison: which differences are clear, which are not, and how many seeds would tell."""
 
 from __future__ import annotations
 

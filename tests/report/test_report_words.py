@@ -152,7 +152,7 @@ def test_no_conclusion_is_drawn_from_two_seeds(copied: Path) -> None:
     assert "-10.00 ± 0.00 points, 95 % interval over 2 seeds: too few to tell it from chance" in page_of(*two).text
     assert ' strong"' not in (copied / "page.html").read_text()
     three = [*two, copied / "Baseline-2", copied / "PCL-2"]
-    assert "-10.00 ± 0.00 points, 95 % interval over 3 seeds: clear of chance" in page_of(*three).text
+    assert "-10.00 ± 0.00 points, 95 % interval over 3 seeds: a clear difference" in page_of(*three).text
     source = (copied / "page.html").read_text()
     assert re.findall(r'<td class="[^"]*strong"[^>]*>([^<]*)</td>', source) == ["-10.00 ± 0.00 (3)"]
     assert re.findall(r'<dd class="strong">([^<]*)</dd>', source) == ["-10.00"]

@@ -31,7 +31,7 @@ from .run_state import run_state
 from .runner import LAUNCHERS, raise_failed, run_jobs
 from .verdict import MethodResult, chance_sentence, verdict
 
-COST = "Cost: training time relative to the first row, computed from the fastest stretch of a row's runs."
+COST = "Cost: training time relative to the first row, computed from the fastest part of a row's runs."
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Comparison:
     out: Path
     table: Table
     verdict: str
-    """Two sentences: what is clear of chance, and what is not; and one more where a method only guesses."""
+    """Two sentences: which differences are clear, and which are not; and one more where a method only guesses."""
     runs: Mapping[str, Sequence[Run]]
     """The finished runs of each method, in the order of their seeds; the reference comes first."""
     winner: str | None

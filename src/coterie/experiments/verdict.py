@@ -59,7 +59,7 @@ class MethodResult:
 
 
 def verdict(reference: str, results: Sequence[MethodResult], images: str) -> str:
-    """Say in two sentences what is clear of chance, and what is not yet; `images` are those the errors are of."""
+    """Say in two sentences which differences are clear and which are not yet; the errors are of `images`."""
     compared = [result for result in results if result.difference is not None]
     missing = [result.label for result in results if result.difference is None]
     if not compared:

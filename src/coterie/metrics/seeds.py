@@ -14,11 +14,11 @@ NOTHING = "–"
 """Stands where there is no number."""
 PAIRED = (
     "Differences are paired over the seeds that both have (in brackets, how many), ± half their 95 % confidence "
-    "interval (Student's t). Bold: clear of chance, which means three seeds or more and an interval without zero."
+    "interval (Student's t). Bold: a clear difference: three seeds or more, and zero outside the interval."
 )
 """How a table's differences are to be read."""
 FEWEST_SEEDS = 3
-"""With fewer, no difference is called clear of chance: two seeds hardly say anything about the spread."""
+"""With fewer, no difference is called clear: two seeds hardly say anything about the spread."""
 TOLERANCE = 1e-9
 """Two differences closer than this are tied: errors are whole images, their means are rounded."""
 
@@ -63,7 +63,7 @@ class Difference:
 
     @property
     def clear(self) -> bool:
-        """Whether it is clear of chance: over three seeds or more, and the interval leaves out zero."""
+        """Whether it is clear: over three seeds or more, and the interval excludes zero."""
         enough = self.count >= FEWEST_SEEDS
         return enough and self.half_width is not None and abs(self.mean) > self.half_width
 

@@ -31,11 +31,11 @@ EXPLAINED = (
     "Top-1 error of the last epoch in per cent, mean ± standard deviation over the finished runs. "
     f"{PAIRED} Raw: the error with the trained weights of the deployed peer; averaged: with their running "
     "average; for ensembles, of all peers. Cost: training time relative to the first row, a teacher's "
-    "included. Other work shared the machine, so a row's time is computed from the fastest stretch of its runs."
+    "included. Other work shared the machine, so a row's time is computed from the fastest part of its runs."
 )
 BRIEFLY_EXPLAINED = (
     "Top-1 error of the last epoch, mean ± standard deviation over seeds; difference over the common seeds (how "
-    "many) ± half its 95 % confidence interval, bold where it is clear of chance; cost: training time."
+    "many) ± half its 95 % confidence interval, bold where that excludes zero; cost: training time."
 )
 PAPER_FIELDS = (
     *("setting", "row", "seeds", "error", "raw", "averaged", "paper", "beside", "reference", "difference"),

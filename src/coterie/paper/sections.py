@@ -45,7 +45,7 @@ def paper_section(runs: Sequence[Path], protocols: Mapping[str, Protocol] = PROT
     blocks = [block for path, protocol in _protocols(runs, protocols) for block in _blocks(path, protocol)]
     lead = (
         f"Top-1 error in %, mean ± standard deviation over the seeds. {PAIRED} Cost "
-        "is training time relative to the first row, computed from the fastest stretch of a row's runs, a "
+        "is training time relative to the first row, computed from the fastest part of a row's runs, a "
         "teacher's included. Where the protocol is not the paper's, compare order and differences, not the errors."
     )
     return [ReportSection("paper", "Beside the paper", lead, list(blocks))] if blocks else []

@@ -19,15 +19,14 @@ from .study import HELD_OUT, Study
 ROWS_EXPLAINED = (
     "Top-1 error of the last epoch in per cent, mean ± standard deviation over n seeds; NLL of the same network. "
     "Differences in error are paired over the seeds that both rows have, ± half their 95 % confidence interval "
-    "(Student's t). Bold: clear of chance, which means that a primary comparison is won. Seeds won: with how many "
-    "of them the row errs less than the row it is compared with. "
-    "Cost: the training's computation relative to alone's, by what a step computes."
+    "(Student's t). Bold: a primary comparison that is won. Seeds won: with how many of them the row has the "
+    "lower error. Cost: the computation of the training relative to alone, by what a step computes."
 )
 BRIEFLY_EXPLAINED = (
-    "Top-1 error of the last epoch, mean ± standard deviation over n seeds, each with training images of its own; "
-    "differences are paired over the seeds, ± half their 95 % confidence interval. Bold: clear of chance, a "
-    f"primary comparison that is won (exact paired sign-flip test, Holm p < {LEVEL:g}). "
-    "Cost: the training's computation."
+    "Top-1 error of the last epoch, mean ± standard deviation over n seeds, each with its own training images; "
+    "differences are paired over the seeds, ± half their 95 % confidence interval. Bold: a primary comparison "
+    f"that is won (exact paired sign-flip test, Holm p < {LEVEL:g}). "
+    "Cost: the computation of the training relative to alone."
 )
 PRIMARY_EXPLAINED = (
     "p: exact paired sign-flip test over the seeds, two-sided. Holm p: adjusted by Holm's method over the "
@@ -141,7 +140,7 @@ def screening_tables(protocol: Study, cells: Sequence[ResultCell], runs: ResultR
 
 def _core_hours(lines: Sequence[ResultLine]) -> list[str]:
     hours = core_hours(run for line in lines for run in line.finished.values())
-    return [f"Training took {hours:.1f} core-hours, computed from each run's fastest stretch."] if hours else []
+    return [f"Training took {hours:.1f} core-hours, computed from the fastest part of each run."] if hours else []
 
 
 def _difference(value: Difference | None, result: ComparisonResult | None) -> Cell:

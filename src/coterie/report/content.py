@@ -55,7 +55,7 @@ class Tile(NamedTuple):
     value: str
     label: str
     strong: bool = False
-    """A difference that is clear of chance."""
+    """A clear difference."""
 
 
 @dataclass

@@ -86,7 +86,7 @@ def _caveat(gap: Difference) -> str:
     interval = f"{gap.mean:+.2f} ± {gap.half_width:.2f} points, 95 % interval over {gap.count} seeds"
     if gap.count < FEWEST_SEEDS:
         return f"{interval}: too few to tell it from chance"
-    return f"{interval}: {'clear of chance' if gap.clear else 'no clear difference'}"
+    return f"{interval}: {'a clear difference' if gap.clear else 'no clear difference'}"
 
 
 def _chance(groups: Sequence[Group]) -> str:

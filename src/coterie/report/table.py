@@ -31,7 +31,7 @@ class Cell:
     text: str
     value: float | None = None
     strong: bool = False
-    """Bold, which means clear of chance and nothing else."""
+    """Bold, which means a clear difference and nothing else."""
     deviation: float | None = None
 
 
@@ -72,7 +72,7 @@ def spread(value: Spread, digits: int = 2, note: str = "") -> Cell:
 
 
 def difference(value: Difference | None) -> Cell:
-    """Show a difference, bold where it is clear of chance."""
+    """Show a difference, bold where it is clear."""
     return Cell(NOTHING) if value is None else Cell(value.text(), value.mean, value.clear)
 
 
