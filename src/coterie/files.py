@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LARGEST_YAML, LARGEST_CONTENT, DEEPEST = 1_000_000, 100_000, 50
 """Bytes of a YAML file, its values with every alias written out, and the depth of their nesting."""
+LONGEST_SCALAR = 4_000
+"""Characters of a number, or of a name without quotes; Python prints no number of more digits."""
 LARGEST_TEXT = 2**28
 """Bytes of any other text file of a run; the records of 100,000 epochs have fewer."""
 REMEDY = ": put a copy in its place, or remove it, and the `coterie train` of its run writes it anew."
@@ -34,6 +36,7 @@ def atomic_path(file: Path, keep: Path | None = None) -> Iterator[Path]:
     _check_replaceable(file)
     part = file.with_name(file.name + ".part")
     try:
+        part.unlink(missing_ok=True)  # it may be a link in a folder from elsewhere: nothing is written through it
         yield part
         _sync(part)
         if keep is not None and file.exists():
@@ -123,8 +126,26 @@ def read_yaml(file: Path) -> Any:
         raise InputError(f"{file} cannot be read ({reason(error)}).") from None
 
 
+def yaml_content(text: str) -> str | None:
+    """Return the plain value that YAML reads in a text; None of a mapping, a list, or a value with a tag."""
+    import yaml
+
+    try:
+        for event in yaml.parse(text, yaml.SafeLoader):
+            if isinstance(event, yaml.ScalarEvent) and event.tag is None:
+                return str(event.value)
+            if isinstance(event, yaml.NodeEvent):
+                return None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        pass
+    return text.strip()
+
+
 def _check_yaml(text: str) -> None:
-    """Refuse what is nested too deeply, or grows too large where aliases repeat it, before it is built."""
+    """Refuse what is nested too deeply, or grows too large where aliases repeat it, before it is built.
+
+    The parser of options reads text in it as YAML once more: it is checked alike.
+    """
     import yaml
 
     sizes: dict[str | None, int] = {}
@@ -143,6 +164,11 @@ def _check_yaml(text: str) -> None:
         elif isinstance(event, yaml.ScalarEvent):
             sizes[event.anchor] = 1
             counts[-1] += 1
+            if len(event.value) > LONGEST_SCALAR and event.style is None:
+                raise ValueError(f"it has a number or name of {len(event.value):,} characters")
+            if yaml_content(event.value) is None:
+                with suppress(yaml.YAMLError):
+                    _check_yaml(event.value)
         if len(counts) > DEEPEST or counts[-1] > LARGEST_CONTENT:
             raise ValueError("it is nested too deeply or repeats itself too often")
 

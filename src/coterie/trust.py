@@ -10,14 +10,16 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from .errors import InputError
+from .errors import InputError, printable
+from .files import read_yaml, yaml_content
+from .names import PARTS
 
 SIGNATURE = "signature"
 """The file of a run directory that shows whose run it is."""
@@ -27,7 +29,6 @@ LIBRARY_MODEL = r"((timm|torchvision):)?\w[\w.-]*"
 LIBRARY_CLASS = r"\w+|(coterie|torch\.optim|timm\.optim|torchvision\.datasets(?!.*LSUN))(\.\w+)+"
 """Names of classes of libraries that are used here; one without a dot is a class that is imported already."""
 IMPORT_PATH = r"[^\W\d]\w*(\.[^\W\d]\w*)+"
-PARTS = ("method", "data", "optimizer", "schedule", "mix")
 SIGNED = ("model", "model_options", "peers", *PARTS)
 """The options that can name code, with what this code is called with."""
 PLACES = ("root", "workers")
@@ -52,16 +53,48 @@ def allow_imports_from_here() -> None:
         sys.path.append(str(Path.cwd()))
 
 
+def names_code_here(words: Sequence[str]) -> bool:
+    """Tell whether the words of a command, or the files of options among them, name code of the working directory.
+
+    Else that stays out of Python's path: libraries look for packages that they can do without, and would import
+    files of such names that lie beside photographs.
+    """
+    names = [name for word in words for name in re.split(r"[^\w.]+", word)]
+    for option, value in zip(words, [*words[1:], ""], strict=False):
+        if option.partition("=")[0] == "--config":
+            with suppress(InputError, OSError):  # said where it is parsed
+                options = read_yaml(Path(option.partition("=")[2] or value))
+                names += code_in(options) if isinstance(options, Mapping) else []
+    return any(_is_here(name) for name in names if not re.fullmatch(LIBRARY_CLASS, name))
+
+
+def _is_here(name: str) -> bool:
+    """Tell whether this names something in a module of the working directory, and no file."""
+    if not re.fullmatch(IMPORT_PATH, name) or Path(name).exists():
+        return False
+    parts = name.split(".")
+    spec = PathFinder.find_spec(parts[0], [str(Path.cwd())])
+    if spec is None or spec.loader is not None:
+        return spec is not None
+    return any(Path(*parts[:i]).with_suffix(".py").is_file() for i in range(2, len(parts)))
+
+
 def check_run(directory: Path, config: Mapping[str, Any]) -> None:
     """Raise an InputError if a run names code of its own, and is neither signed by this user nor trusted."""
     code = code_in(config)
     if not code:
         return
     if not _trusting.get():
-        origins = {name: _origin(name) for name in code}
+        signed = _is_signed(directory, config)
+        if not signed and (hidden := [name for name in code if _is_hidden(name)]):
+            raise InputError(
+                f"{directory} was not trained by you on this machine, and it writes options as text, which may "
+                f"hide code ({printable(hidden[0][:80])}): read it, and if you trust it, add `trust`."
+            )
+        origins = {name: _origin(name) for name in code if not _is_hidden(name)}
         if missing := [name for name, origin in origins.items() if origin is None]:
             raise InputError(f"{directory} names code that is not here, {missing[0]}: go to where it is.")
-        if not _is_signed(directory, config):
+        if not signed:
             files = ", ".join(f"{name} in {origin}" for name, origin in origins.items())
             raise InputError(
                 f"{directory} was not trained by you on this machine, and it names code of its own ({files}): "
@@ -76,7 +109,8 @@ def code_in(config: Mapping[str, Any]) -> list[str]:
     What could be meant as code is taken for it.
     """
     peers = config.get("peers")
-    models = [config.get("model"), *(peers.split(",") if isinstance(peers, str) else ())]
+    parts = peers.split(",") if isinstance(peers, str) else ()
+    models = [config.get("model"), *(name.strip() for name in parts)]
     code = [name for model in models for name in _foreign_models(model)]
     for part in PARTS:
         value = config.get(part)
@@ -91,8 +125,8 @@ def sign(config: Mapping[str, Any]) -> str | None:
 
 
 def _foreign_models(name: Any) -> list[str]:
-    own = isinstance(name, str) and not _is_label(name) and not re.fullmatch(LIBRARY_MODEL, name.strip())
-    return [name.strip()] if own else []
+    own = isinstance(name, str) and not _is_label(name) and not re.fullmatch(LIBRARY_MODEL, name)
+    return [name] if own else []
 
 
 def _foreign_classes(path: Any) -> list[str]:
@@ -123,8 +157,15 @@ def _foreign_in(value: Any, ours: bool) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _foreign_in(item, ours)
-    elif isinstance(value, str) and ("class_path" in value or (not ours and re.fullmatch(IMPORT_PATH, value))):
-        yield value
+    elif isinstance(value, str):
+        text = yaml_content(value)  # the parser of options reads text as YAML once more
+        if text is None or (not ours and re.fullmatch(IMPORT_PATH, text)):
+            yield value
+
+
+def _is_hidden(name: str) -> bool:
+    """Tell whether this is a mapping or a list written as text, which Coterie itself never writes."""
+    return yaml_content(name) is None
 
 
 def _origin(name: str) -> str | None:

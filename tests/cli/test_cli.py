@@ -132,7 +132,7 @@ def test_methods_and_models() -> None:
             "Baseline trains a single network, so there is nothing",
         ),
         ([*SMALL, "--method", "DML", "--cut", "stage3"], "DML trains whole networks, so there is nothing to cut"),
-        ([*SMALL, "--method", "Baseline", "--method.views", "0"], "at least one view of each image, not 0"),
+        ([*SMALL, "--method", "Baseline", "--method.views", "0"], "needs 1 to 256 views of each image, not 0"),
         ([*SMALL, "--method.beta", "2"], "is from 0 to 1, not 2.0"),
         (["train", "--method", "Method"], "Method has no `forward`"),
         (["train", "--seed", "-1"], "--seed must be from 0"),

@@ -14,6 +14,7 @@ from coterie.data.folder import folder
 from coterie.data.table import table
 from coterie.errors import InputError
 from coterie.runs.directory import RunDirectory
+from coterie.runs.evaluate_run import evaluate_run
 from coterie.training.loop import train_recipe
 from tests.helpers.photographs import photographs
 
@@ -106,3 +107,16 @@ def test_a_run_is_continued_with_its_own_data_alone(photos, tmp_path, monkeypatc
     swap(photos / "train/china", photos / "train/flower")
     train_recipe(recipe(), out)
     assert (out / "student.safetensors").is_file()
+
+
+def test_scores_of_changed_data_are_named_and_not_kept(photos, tmp_path, capsys):
+    data = {"class_path": "folder", "init_args": {"root": str(photos), "size": 16}}
+    options = {"model": "resnet8", "data": data}
+    train_recipe(from_options({**options, "method": "Baseline", "epochs": 1, "batch": 6}), tmp_path / "run")
+    evaluate_run(tmp_path / "run")
+    assert "The data is not that of" not in capsys.readouterr().err
+    swap(photos / "val/china", photos / "val/flower")
+    written = (tmp_path / "run/evaluation.json").read_bytes()
+    evaluate_run(tmp_path / "run")
+    assert "(its contents differ): these scores are of the data as it is now" in capsys.readouterr().err
+    assert (tmp_path / "run/evaluation.json").read_bytes() == written

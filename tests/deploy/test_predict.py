@@ -122,7 +122,7 @@ def test_odd_names(shipped: Path, digits: Path, tmp_path: Path, monkeypatch: pyt
     listed, stderr = printed("predict", file, "-", "--csv", "--top", 1, stdin=odd + b"\r\n-\n" + bytes(tmp_path))
     rows = list(csv.reader(io.StringIO(listed.encode().decode())))
     assert [Path(row[0]).name for row in rows] == ["image", "\ufffd, 1.png", "\ufffd, 1.png"]
-    assert "waiting.png cannot be read as a picture: not a file." in stderr
+    assert "waiting.png cannot be read as a picture: it is a pipe or a device, not a file." in stderr
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(good.read_bytes())))
     assert "one per line, not a picture itself" in refused("predict", file, "-")
 

@@ -20,6 +20,9 @@ HOSTILE = {
     "an alias bomb": BOMB,
     "deep nesting": "model: " + "[" * 100_000,
     "deep mappings": "".join(f"{' ' * n}a:\n" for n in range(300)),
+    "an alias bomb in text": yaml.safe_dump({"class_weights": "{" + ", ".join(BOMB.splitlines()) + "}"}),
+    "a bomb in text in text": yaml.safe_dump({"a": yaml.safe_dump({"b": BOMB})}),
+    "a number without end": "epochs: 0x" + "f" * 9000,
     "a circle": "model: &a [*a]",
     "an alias of nothing": "model: *b",
     "no text": "\x00\x01",
@@ -58,3 +61,9 @@ def test_workers_that_no_machine_has() -> None:
     for workers in (1000, -1):
         with pytest.raises(InputError, match=f"`workers` must be from 0 to 256, not {workers}"):
             folder(workers=workers)
+
+
+def test_views_that_no_memory_holds(tmp_path: Path) -> None:
+    options = {"method": {"class_path": "coterie.Baseline", "init_args": {"views": 10**9}}}
+    with pytest.raises(InputError, match="Baseline needs 1 to 256 views of each image, not 1,000,000,000"):
+        from_options(options).build()

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from coterie.deploy import latency
+from coterie.files import write
+from coterie.runs.directory import in_training
 from coterie.runs.own_files import OWN_FILES
 from tests.helpers.common import coterie, not_on_windows, printed, refused, train
 
@@ -69,3 +71,23 @@ def test_what_was_measured_is_shown_where_the_run_cannot_be_written_to(
     assert json.loads(shown)["costs"] == measured
     for name in ("evaluation.json", "costs.json"):
         assert f"coterie: warning: {tmp_path / 'run' / name} could not be written (Is a directory); " in warned
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    """A folder from elsewhere may hold links: of the part that is written first, and of the file itself."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    for name in ("page.html", "page.html.part"):
+        (tmp_path / name).symlink_to(victim)
+    write(tmp_path / "page.html", "the page")
+    assert victim.read_text() == "mine" and (tmp_path / "page.html").read_text() == "the page"
+    assert not (tmp_path / "page.html").is_symlink() and not (tmp_path / "page.html.part").exists()
+
+
+def test_the_lock_of_a_run_is_not_opened_through_a_link(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(victim)
+    in_training(tmp_path / "run")
+    assert victim.read_text() == "mine"

@@ -97,6 +97,28 @@ ATTACKS: dict[str, dict[str, Any]] = {
     "text of a spec": {
         "method": {"class_path": "coterie.KD", "init_args": {"teacher": "{class_path: evil.Method}"}}
     },
+    "escaped text of a spec": {
+        "schedule": {
+            "class_path": "torch.optim.lr_scheduler.LambdaLR",
+            "init_args": {"lr_lambda": '{"class\\x5fpath": "evil.call"}'},
+        }
+    },
+    "escaped text in a list": {
+        "schedule": {
+            "class_path": "torch.optim.lr_scheduler.LambdaLR",
+            "init_args": {"lr_lambda": '[{"class\\x5fpath": "evil.call"}]'},
+        }
+    },
+    "escaped text for a class of ours": {
+        "method": {"class_path": "coterie.KD", "init_args": {"teacher": '{"class\\x5fpath": "evil.Method"}'}}
+    },
+    "quoted path": {
+        "schedule": {
+            "class_path": "torch.optim.lr_scheduler.LambdaLR",
+            "init_args": {"lr_lambda": "'evil.call' # a comment"},
+        }
+    },
+    "a space before a library": {"model": " timm:make"},
     "key with a dot": {"optimizer": {"class_path": "torch.optim.SGD", "init_args.foreach": "evil.call"}},
     "option with a dot": {"optimizer.class_path": "evil.Optimizer"},
     "another config": {"config": "other.yaml"},
@@ -115,6 +137,7 @@ def test_no_code_of_a_strangers_run_is_run(stranger: Path, attack: str) -> None:
     (stranger / "other.yaml").write_text("method: evil.Method\n")
     (stranger / "spec").write_text("class_path: evil.Optimizer\n")
     (stranger / "schedule").write_text("class_path: evil.Rate\n")
+    shutil.copy(stranger / "evil.py", stranger / " timm.py")
     change(stranger / "run", **ATTACKS[attack])
     for command in (["evaluate", "run"], ["export", "run"], ["export", "run", "--predictor", "peer1"]):
         sentence = refused(*command)

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from coterie.trust import names_code_here
 from tests.helpers.common import printed
 
-MODULES = ["__future__", "typing", "re", "json", "numpy", "torch", "torchvision", "timm", "yaml"]
-MODULES += ["onnxruntime", "onnx", "jsonargparse", "rich", "safetensors", "scipy", "sklearn", "jinja2", "csv"]
+MODULES = """
+__future__ typing re json numpy torch torchvision timm yaml onnxruntime onnx jsonargparse rich safetensors scipy sklearn
+jinja2 csv cuda pynvml opt_einsum org pydot monkeytype typeshed_client torchcomms pydantic
+""".split()
 
 
 @pytest.fixture
@@ -128,10 +131,30 @@ def test_code_of_ones_own_is_still_found(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_working_directory_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is searched only where a command names code in it: in a word, or in a file of options."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(tmp_path))])
     before = list(sys.path)
     printed("models")
-    assert sys.path == before
     printed("data", "inspect", "digits", "--limit", "3")
+    assert sys.path == before
+    (tmp_path / "my_method.py").write_text("import coterie\nclass Mine(coterie.Baseline): ...\n")
+    (tmp_path / "photos").mkdir()
+    method = "{class_path: my_method.Mine}"
+    for name in ("options.yaml", "options"):
+        (tmp_path / name).write_text(f"method: {method}\n")
+    for words in (["my_method.Mine"], ["--method=my_method.Mine"], ["DML,my_method.Mine"], ["--method", method]):
+        assert names_code_here(words)
+    for words in (["--config", "options"], ["--config=options.yaml"], ["x", "--config", "options.yaml"]):
+        assert names_code_here(words)
+    for words in (
+        ["photos"],
+        ["photos.old/a"],
+        ["torch.optim.SGD"],
+        ["my_method"],
+        ["x.onnx"],
+        ["--config", "none"],
+    ):
+        assert not names_code_here(words)
+    printed("methods", "my_method.Mine")
     assert sys.path == [*before, str(tmp_path)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..errors import Failure, GivenUp, InputError, Stopped, origin, say, unknown
-from ..trust import allow_imports_from_here
+from ..trust import allow_imports_from_here, names_code_here
 from .calling import call, summary
 from .choosing import cuts, methods, models
 from .comparing import compare
@@ -125,7 +125,7 @@ def _run(arguments: list[str]) -> None:
             return
         rest = ["--help" if word == "--help-all" else word for word in rest]
         check_words(name, file, rest)
-    if command in TAKE_CODE:
+    if command in TAKE_CODE and names_code_here(rest):
         allow_imports_from_here()
     if command in (train, compare, data):
         command(rest)

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
+from ..files import check_regular
+
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".gif", ".tif", ".tiff"})
 Filter = Literal["bilinear", "box"]
 PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "GIF", "TIFF")
@@ -106,8 +108,8 @@ def _shorten(pixels: Tensor) -> Tensor:
 def _open(file: Path | io.BytesIO) -> Image.Image:
     """Read the header of an image, or refuse one of too many pixels: a small file can decode to gigabytes."""
     try:
-        if isinstance(file, Path) and file.is_fifo():  # it would be waited for
-            raise Unreadable("not a file")
+        if isinstance(file, Path):
+            check_regular(file)  # a pipe or a terminal would be waited for
         image = Image.open(file, formats=PILLOW_FORMATS)
     except Exception as error:
         raise Unreadable(_reason(error)) from None

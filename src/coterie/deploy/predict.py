@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations, islice
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..data.images import SUFFIXES
-from ..errors import InputError, reason
+from ..errors import GivenUp, InputError, reason
 from ..methods.task import SINGLE_LABEL, Task, task_named
 from ..models.metadata import Metadata
 from .deadline import within_deadline
@@ -81,7 +80,6 @@ def predict_pictures(
     files = list_pictures(names)
     shape = exported.metadata.shape
     batch = max(1, min(batch, LARGEST_BATCH // (shape[1] * shape[2])))
-    _try_out(exported)
 
     def load(file: Path) -> Tensor | InputError:
         try:
@@ -93,16 +91,6 @@ def predict_pictures(
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         while batch_files := list(islice(files, batch)):
             yield from _label(exported, batch_files, list(pool.map(load, batch_files)), top or TOP)
-
-
-def _try_out(exported: ExportedNetwork) -> None:
-    """Run one black image, for a file can hold a network that never ends."""
-
-    def run() -> None:
-        with suppress(Exception):  # the first batch will raise it again
-            exported.run(torch.zeros(1, *exported.metadata.shape))
-
-    within_deadline(run, "The network's first image")
 
 
 def list_pictures(names: Iterable[str]) -> Iterator[Path]:
@@ -174,9 +162,11 @@ def _chosen(logits: Tensor, metadata: Metadata, top: int) -> list[list[tuple[str
 
 
 def _run(exported: ExportedNetwork, batch: Tensor) -> Outputs:
-    """Run a batch; refuse outputs that are not what the metadata says."""
+    """Run a batch; refuse outputs that are not what the metadata says, and a network that does not end."""
     try:
-        logits, peers = exported.run(batch)
+        logits, peers = within_deadline(lambda: exported.run(batch), "The network's answer", len(batch))
+    except GivenUp:
+        raise
     except Exception as error:  # whatever the runtime raises: the network does not take what the metadata says
         shape = "x".join(map(str, batch.shape[1:]))
         raise InputError(f"The network in the file does not take images of {shape}: {reason(error)}") from None

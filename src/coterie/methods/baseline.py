@@ -11,6 +11,9 @@ from ..peers.net import PeerNet
 from .base import Method, Views
 from .losses import total
 
+MOST_VIEWS = 256
+"""A file of a run may ask for any number."""
+
 
 class Baseline(Method):
     """The network alone, trained with cross-entropy: L = CE(z, y).
@@ -28,8 +31,8 @@ class Baseline(Method):
 
     def __init__(self, net: PeerNet, views: int = 1) -> None:
         super().__init__(net)
-        if views < 1:
-            raise InputError(f"Baseline needs at least one view of each image, not {views}.")
+        if not 1 <= views <= MOST_VIEWS:
+            raise InputError(f"Baseline needs 1 to {MOST_VIEWS} views of each image, not {views:,}.")
         self.views = views
 
     @classmethod

@@ -27,6 +27,7 @@ from ..metrics.mistakes import Mistake, Mistakes
 from ..peers.cost import interleaved, macs, parameters, plain_training_macs, training_macs
 from ..peers.net import standalone
 from ..peers.trace import evaluating
+from .information import data_change
 from .rebuild import restored
 
 MISTAKES, LARGEST = 12, 96
@@ -52,7 +53,10 @@ def evaluate_run(
     device = recipe.torch_device()
     thresholds = fit_thresholds(method.to(device), recipe.data, device)
     scored = _score(method, tested, "test", device, thresholds)
-    if data is None:
+    changed = data_change(directory, recipe) if data is None else None
+    if changed:
+        warn(f"{changed}: these scores are of the data as it is now, and evaluation.json stays as it was.")
+    elif data is None:
         write_evaluation(directory, recipe, method, epochs, scored if tested.eval_split == "test" else None)
     result, _ = scored
     if calibrated:

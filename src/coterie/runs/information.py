@@ -19,16 +19,20 @@ from .records import RUN
 
 def check_data(directory: Path, recipe: Recipe, keys: Sequence[str] | None = None) -> None:
     """Refuse to continue with other data than the run began with; `keys` of its fingerprint, or all."""
+    if (change := data_change(directory, recipe, keys)) is not None:
+        raise InputError(f"{change}: put it back as it was, or choose another `out`.")
+
+
+def data_change(directory: Path, recipe: Recipe, keys: Sequence[str] | None = None) -> str | None:
+    """Say in what the data differs from that which the run began with; None if it is the same."""
     file = directory / "data.json"
     if not file.is_file():
-        return
+        return None
     stored, current = read_json(file), json.loads(json.dumps(recipe.data.fingerprint()))
     for key in current if keys is None else keys:
         if stored.get(key, current[key]) != current[key]:  # a run of an earlier version has fewer
-            raise InputError(
-                f"The data is not that of {file} any more (its {key} differ): put it back as it was, or "
-                "choose another `out`."
-            )
+            return f"The data is not that of {file} any more (its {key} differ)"
+    return None
 
 
 def check_resolved(directory: Path, recipe: Recipe) -> None:
