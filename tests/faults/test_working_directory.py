@@ -14,10 +14,10 @@ from PIL import Image
 from coterie.trust import names_code_here
 from tests.helpers.common import printed
 
-MODULES = """
-__future__ typing re json numpy torch torchvision timm yaml onnxruntime onnx jsonargparse rich safetensors scipy sklearn
-jinja2 csv cuda pynvml opt_einsum org pydot monkeytype typeshed_client torchcomms pydantic
-""".split()
+MODULES = ["__future__", "typing", "re", "json", "numpy", "torch", "torchvision", "timm", "yaml", "csv", "scipy"]
+MODULES += ["onnxruntime", "onnx", "jsonargparse", "rich", "safetensors", "sklearn", "jinja2"]
+# Packages that libraries look for and can do without.
+MODULES += ["cuda", "pynvml", "opt_einsum", "org", "pydot", "monkeytype", "typeshed_client", "pydantic"]
 
 
 @pytest.fixture
