@@ -31,8 +31,8 @@ WHEN = {
     "batch, and a single label per image.",
     "OKDDip": "Use it to compare with the paper. In our runs ONE was better on average at the same cost, and PCL "
     "clearly better at twice the cost.",
-    "ONE": "Use it if training time is limited and images must not be mixed. In [the study](../study.md) it lowers "
-    "the error at less than twice the cost of the network alone, but not together with CutMix.",
+    "ONE": "Use it if training time is limited and images must not be mixed. In [the study](../study.md) it "
+    "lowers the error at less than twice the cost of the network alone, but not together with CutMix.",
     "PCL": "Use it for deeper networks, where it is the best method of the paper's tables; we have not "
     "trained those ourselves. For a small network, KDCL is as good in [the study](../study.md) and costs less.",
 }
