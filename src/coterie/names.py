@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .errors import InputError, nearest, unknown
+from .files import path_exists
 
 PACKAGE = Path(__file__).parent
 PARTS = ("method", "data", "optimizer", "schedule", "mix")
@@ -57,6 +58,8 @@ def subclass_names(folder: str, base: str) -> list[str]:
 
 def unknown_data(name: str, sets: Iterable[str]) -> InputError:
     """Return the error for what is neither a data set nor a path, with the nearest set, directory or table."""
+    if path_exists(Path(name)):
+        return InputError(f"{name} is no folder and no table of images.")
     folder = Path(name).parent
     entries = folder.iterdir() if folder.is_dir() else ()
     paths = [str(entry) for entry in entries if entry.is_dir() or entry.suffix.lower() in TABLES]
