@@ -184,14 +184,6 @@ def replace(source: Path, target: Path) -> None:
         pause *= 2
 
 
-def path_exists(path: Path) -> bool:
-    """Tell whether there is something at a path; a name that no file can have, such as a long one, has nothing."""
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
-
-
 def lock_file(file: Path) -> FileLock:
     """Make a lock that ends with its process, however that ends, and that no fork of the process keeps.
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .errors import InputError, nearest, unknown
-from .files import path_exists
 
 PACKAGE = Path(__file__).parent
 PARTS = ("method", "data", "optimizer", "schedule", "mix")
@@ -54,6 +53,14 @@ def subclass_names(folder: str, base: str) -> list[str]:
     while more := {name for name, parents in bases.items() if parents & derived} - derived:
         derived |= more
     return [name for name in bases if name in derived and name != base]
+
+
+def path_exists(path: Path) -> bool:
+    """Tell whether there is something at a path; a name that no file can have, such as a long one, has nothing."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def unknown_data(name: str, sets: Iterable[str]) -> InputError:
