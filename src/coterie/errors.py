@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import shutil
 import sys
 import sysconfig
@@ -61,6 +62,14 @@ def say(message: str) -> None:
 def reason(error: BaseException) -> str:
     """Return the message of another library's exception on one line of at most 300 characters."""
     return " ".join(str(error).split())[:300] or "no reason given"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether memory ran out, of this machine or of a GPU; torch, whose errors they are, is not imported."""
+    text = f"{type(error).__name__}: {error}"
+    return isinstance(error, MemoryError) or bool(
+        re.search("OutOfMemoryError|can't allocate memory|out of memory", text)
+    )
 
 
 def origin(error: BaseException) -> str:

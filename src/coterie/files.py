@@ -87,6 +87,17 @@ def write(file: Path, content: str | bytes) -> None:
         part.write_bytes(content.encode(errors="replace") if isinstance(content, str) else content)
 
 
+def given_path(value: object, option: str) -> Path:
+    """Return the path that a Python call was given as an option, or raise an InputError."""
+    try:
+        path = Path(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InputError(f"`{option}` must be a path, not {value!r}.") from None
+    if "\0" in str(path):
+        raise InputError(f"`{option}` has a null character, which no path has.")
+    return path
+
+
 def check_regular(file: Path) -> os.stat_result:
     """Return what is known of a file; raise a ValueError for a pipe, which has no end, and for a device."""
     status = file.stat()
@@ -103,11 +114,19 @@ def read_bytes(file: Path, largest: int = LARGEST_TEXT) -> bytes:
     return file.read_bytes()
 
 
+def load_json(file: Path) -> Any:
+    """Return the content of a JSON file that may come from anywhere; raise a ValueError where it holds none."""
+    try:
+        return json.loads(read_bytes(file).decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """Return the mapping in a JSON file, or raise an InputError."""
     try:
-        content = json.loads(read_bytes(file).decode())
-    except (OSError, ValueError, RecursionError) as error:
+        content = load_json(file)
+    except (OSError, ValueError) as error:
         raise InputError(f"{file} cannot be read ({reason(error)}){REMEDY}") from None
     if not isinstance(content, dict):
         raise InputError(f"{file} is not a table of names and values{REMEDY}")
@@ -189,14 +208,6 @@ def replace(source: Path, target: Path) -> None:
                 raise
         time.sleep(pause)
         pause *= 2
-
-
-def path_exists(path: Path) -> bool:
-    """Tell whether there is something at a path; a name that no file can have, such as a long one, has nothing."""
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
 
 
 def lock_file(file: Path) -> FileLock:

@@ -55,8 +55,18 @@ def subclass_names(folder: str, base: str) -> list[str]:
     return [name for name in bases if name in derived and name != base]
 
 
+def path_exists(path: Path) -> bool:
+    """Tell whether there is something at a path; a name that no file can have, such as a long one, has nothing."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
 def unknown_data(name: str, sets: Iterable[str]) -> InputError:
     """Return the error for what is neither a data set nor a path, with the nearest set, directory or table."""
+    if path_exists(Path(name)):
+        return InputError(f"{name} is no folder and no table of images.")
     folder = Path(name).parent
     entries = folder.iterdir() if folder.is_dir() else ()
     paths = [str(entry) for entry in entries if entry.is_dir() or entry.suffix.lower() in TABLES]

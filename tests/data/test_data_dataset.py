@@ -211,6 +211,32 @@ def test_items_that_are_no_examples_are_refused(items, message, monkeypatch):
         loaded("Given")
 
 
+@pytest.mark.parametrize(("train", "test"), [("floats", "uint8"), ("uint8", "floats")])
+def test_training_and_test_images_of_two_kinds_are_refused(train, test):
+    """Whether images are normalised follows the training images."""
+    images = {"uint8": torch.full((10, 3, 8, 8), 3, dtype=torch.uint8), "floats": torch.zeros(10, 3, 8, 8)}
+    labels = torch.arange(10) % 2
+    with pytest.raises(InputError, match=f"are {train}, test images {test}: give both alike"):
+        dataset.of((images[train], labels), (images[test], labels), workers=0).load()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_images_that_are_not_finite_are_named(value, capsys):
+    images, labels = torch.zeros(10, 3, 8, 8), torch.arange(10) % 2
+    images[3, 1, 2, 2] = value
+    data = dataset.of((images, labels), (images, labels), workers=0)
+    data.load()
+    assert sum(len(batch) for batch, _ in data.test_batches(5)) == 9
+    assert "test [3] (it holds values that are not finite)" in capsys.readouterr().err
+    assert len(data.views(np.arange(10), 2, 0, 0)[1]) == 9
+    strict = dataset.of((images, labels), (images, labels), workers=0, strict=True)
+    strict.load()
+    with pytest.raises(InputError, match=r"1 image cannot be read: .* train \[3\] \(it holds values"):
+        strict.views(np.arange(10), 2, 0, 0)
+    with pytest.raises(InputError, match="gives no images .it holds values that are not finite"):
+        dataset.of((images + value, labels), (images, labels), workers=0).load()
+
+
 def test_held_out_images_that_the_set_augments_are_told(capsys):
     loaded("OwnViews", val_fraction=0.2)
     assert "held-out images of tests.data.test_data_dataset.OwnViews are augmented" in capsys.readouterr().err

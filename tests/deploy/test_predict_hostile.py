@@ -66,6 +66,7 @@ WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
     "classes": lambda m: m.update(classes=["a", "\x1b[31mred", "c", "d"]),
     "classes ": lambda m: m.update(classes="abcd"),
     "temperature": lambda m: m.update(temperature=0),
+    "temperature  ": lambda m: m.update(temperature=1e-300),
     "temperature ": lambda m: m.update(temperature="1; import os"),
     "model": lambda m: m.update(model={"name": 3, "options": {}}),
     "incomplete": lambda m: m.pop("input"),

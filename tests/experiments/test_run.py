@@ -257,6 +257,14 @@ def test_bad_input_is_one_sentence_of_python(run: coterie.Run, tmp_path: Path) -
         coterie.InputError, match="of the endings .safetensors, .onnx, .pt2, .pth, .pt, .pte: give `format`"
     ):
         run.export(tmp_path / "student.tflite")
+    with pytest.raises(coterie.InputError, match="`file` must be a path, not None"):
+        run.export(None)  # type: ignore[arg-type]
+    with pytest.raises(coterie.InputError, match="`size` must be a whole number of pixels, not '8'"):
+        run.export(tmp_path / "student.pth", size="8")  # type: ignore[arg-type]
+    with pytest.raises(coterie.InputError, match="`file` must be a path, not None"):
+        run.report(None)  # type: ignore[arg-type]
+    with pytest.raises(coterie.InputError, match=r"^\. names no file: choose another `output`"):
+        run.report(".")
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
     (unfinished / "config.yaml").write_text((run.path / "config.yaml").read_text())

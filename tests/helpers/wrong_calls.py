@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import os
 import shlex
+import shutil
 import sys
 import traceback
 from dataclasses import dataclass
@@ -113,6 +115,7 @@ def make_files(root: Path) -> None:
     for name, text in texts.items():
         (root / name).write_text(text)
     _damaged_runs(root)
+    _odd_runs(root)
 
 
 def _damaged_runs(root: Path) -> None:
@@ -133,6 +136,18 @@ def _damaged_runs(root: Path) -> None:
         for file in files:
             (root / folder / file.name).write_bytes(content if file.name == name else file.read_bytes())
         (root / folder / "checkpoint.previous.pt").unlink(missing_ok=True)
+
+
+def _odd_runs(root: Path) -> None:
+    """Copy the run with one value of it replaced by what no training writes, each."""
+    for name, path in (("data", "coterie.data.digits.digits"), ("method", "coterie.Baseline")):
+        shutil.copytree(root / "run", root / f"odd_{name}")
+        config = root / f"odd_{name}" / "config.yaml"
+        config.write_text(config.read_text().replace(f"{path}\n", f"{path}\n  dict_kwargs: {{x: 1}}\n"))
+    shutil.copytree(root / "run", root / "odd_split")
+    file = root / "odd_split" / "metrics.jsonl"
+    record = {name: v for name, v in json.loads(file.read_text()).items() if name not in ("run", "digest")}
+    file.write_text(json.dumps({**record, "split": "photos"}) + "\n")
 
 
 def words_of(line: str) -> list[str]:

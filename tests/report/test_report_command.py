@@ -117,4 +117,4 @@ def test_bad_input_is_refused(trained: Path, tmp_path: Path) -> None:
     assert "runs is missing" in refusal()
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file" / "r.html", tmp_path):
-        assert "cannot be written" in (said := refusal(trained, "-o", place)) and "choose another --output" in said
+        assert "cannot be written" in (said := refusal(trained, "-o", place)) and "choose another `output`" in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -256,3 +257,16 @@ def test_a_failure_to_evaluate_does_not_lose_the_run(
     assert "evaluation.json could not be written (MemoryError: too large)" in capsys.readouterr().err
     assert (tmp_path / "run" / "student.safetensors").is_file() and len(records(tmp_path / "run")) == 1
     assert not (tmp_path / "run" / "evaluation.json").exists()
+
+
+@pytest.mark.parametrize("name", ["evaluation.json", "costs.json", "protocol.json"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_numbers_and_nestings_that_no_program_writes_are_left_out(
+    nested: bool, name: str, trained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(trained / "Baseline-0", run := tmp_path / "run")
+    content = json.loads((run / "evaluation.json").read_text())
+    text = "[" * 100_000 if nested else json.dumps({**content, "images": math.inf, "plain": {}, "protocol": []})
+    (run / name).write_text(text)
+    printed("report", run, "-o", tmp_path / "r.html")
+    assert bool(read_evaluation(run).networks) == (name != "evaluation.json")

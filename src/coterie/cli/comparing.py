@@ -111,7 +111,7 @@ def training_options(methods: str, words: list[str]) -> dict[str, dict[str, Any]
     for word in words:
         if word.startswith("--") and _option(word) in ("method", "seed"):
             raise InputError(f"`coterie compare` takes --{_option(word)}s, not {word.partition('=')[0]}.")
-    labelled = label_methods([name.strip() for name in methods.split(",") if name.strip()])
+    labelled = label_methods(methods)
     own, common = split_words(words, lambda name: name.startswith("method.") and name != "method.help")
     names = [_option(word).split(".")[1] for word in own if word.startswith("--")]
     check_method_options(names, labelled.values(), prefix="--")

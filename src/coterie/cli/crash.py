@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
-import re
 import sys
 import traceback
 
-from ..errors import origin, printable, reason
+from ..errors import is_out_of_memory, origin, printable, reason
 
 TELLS = "`--traceback` shows the way to it."
 
@@ -18,7 +17,7 @@ def describe_exception(error: Exception) -> tuple[str, int]:
     place = origin(error)
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return f"The name of a file is too long: {_shortened(error.filename)}", 2
-    if isinstance(error, MemoryError) or re.search("can't allocate memory|out of memory", str(error)):
+    if is_out_of_memory(error):
         return f"Out of memory ({reason(error)}): {TELLS}", 1
     if place:
         return f"Your own code failed ({place}): {what}. {TELLS}", 1

@@ -11,8 +11,15 @@ from itertools import pairwise
 from pathlib import Path
 
 from ..errors import InputError, unknown
-from ..files import path_exists
-from ..names import PARTS, listed_names, subclass_names, unknown_data, unknown_model, unknown_option
+from ..names import (
+    PARTS,
+    listed_names,
+    path_exists,
+    subclass_names,
+    unknown_data,
+    unknown_model,
+    unknown_option,
+)
 from .options import CommandOptions, command_options
 
 MAY_BE_EMPTY = ("--only", "--against", "--shard", "--into")

@@ -47,7 +47,13 @@ def instantiate(parser: ArgumentParser, config: Namespace) -> Namespace:
     try:
         return parser.instantiate(config)
     except ValueError as error:
-        raise error.__cause__ if isinstance(error.__cause__, InputError) else error from None
+        if isinstance(error.__cause__, InputError):
+            raise error.__cause__ from None
+        pattern = r"Does not validate.*?\n  - ([^\n]*).*Given value: \w+\(class_path='([^']*)"
+        failed = re.search(pattern, str(error), re.S)
+        if failed is None:
+            raise
+        raise InputError(f"{failed[2]} cannot be made of these options: {failed[1]}.") from None
 
 
 def parse_object(parser: ArgumentParser, options: dict[str, Any]) -> Namespace:

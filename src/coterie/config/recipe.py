@@ -243,6 +243,11 @@ class Recipe:
                 {"params": [p for p in trained if p.dim() > 1]},
                 {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
             ]
+        if isinstance(self.optimizer, Optimizer):
+            raise InputError(
+                "`optimizer` must be a name, a class or a function that is given the parameters, not an optimiser "
+                f"that is made: give torch.optim.{type(self.optimizer).__name__}."
+            )
         try:
             optimizer = self.optimizer([group for group in groups if group["params"]])
         except (TypeError, ValueError) as error:
@@ -252,6 +257,9 @@ class Recipe:
         for name, value in optimizer.defaults.items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise InputError(f"`optimizer.{name}` must be a finite number.")
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if not any(id(p) in held for p in trained):
+            raise InputError("`optimizer` holds none of the method's parameters: build it over those it is given.")
         if isinstance(optimizer, SparseAdam):
             raise InputError("SparseAdam wants sparse gradients, which these networks do not have: take Adam.")
         closure = inspect.signature(optimizer.step).parameters.get("closure")
@@ -280,6 +288,10 @@ def class_and_options(method: Callable[..., Method]) -> tuple[type[Method], dict
         raise InputError("`method` must be a name, a class of methods, or a functools.partial of one.")
     if inspect.isabstract(cls):
         raise InputError(f"{cls.__name__} has no `forward`: name a method that is complete.")
+    try:
+        inspect.signature(cls).bind_partial(None, **options)
+    except TypeError as error:
+        raise InputError(f"`method`: {cls.__name__} {error}.") from None
     return cls, {**own_defaults(cls), **options}
 
 

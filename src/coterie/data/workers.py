@@ -105,12 +105,16 @@ class _Batches(_MultiProcessingDataLoaderIter):
     def _check_while_waiting(self) -> None:
         """Kill all workers if one is dead or no batch has come for too long: that ends any wait for them."""
         self._waited += PATIENCE
-        self._dead = self._dead or [worker for worker in self._workers if not worker.is_alive()]
+        self._dead = self._find_dead()
         if self._dead or self._waited >= LONGEST_WAIT:
             self._kill()
 
+    def _find_dead(self) -> list[Any]:
+        """Return the workers that were dead when all were killed, or else those that are now."""
+        return self._dead or [worker for worker in self._workers if not worker.is_alive()]
+
     def _raise_if_dead(self) -> None:
-        dead = self._dead or [worker for worker in self._workers if not worker.is_alive()]
+        dead = self._find_dead()
         if not dead:
             return
         if not self._dead and self._waited >= LONGEST_WAIT:

@@ -101,9 +101,15 @@ class dataset(Streamed):
             )
         self.shape = tuple(_pixels(first.image).shape)  # type: ignore[assignment]
         with suppress(Unreadable):
-            if (other := tuple(_pixels(self.fetch("test", 0).image).shape)) != self.shape:
+            test_image = self.fetch("test", 0).image
+            if (other := tuple(_pixels(test_image).shape)) != self.shape:
                 raise InputError(
                     f"Test images of {self.source} have the shape {other}, training images {self.shape}."
+                )
+            if _is_float(test_image) != self.makes_views:  # only uint8 is normalised, and what is not is unknown
+                kinds = ["floats", "uint8"] if self.makes_views else ["uint8", "floats"]
+                raise InputError(
+                    f"Training images of {self.source} are {kinds[0]}, test images {kinds[1]}: give both alike."
                 )
         channels = self.shape[0]
         self.mean, self.std = (tuple(v) * (channels if len(v) == 1 else 1) for v in (self.mean, self.std))
@@ -235,7 +241,9 @@ def _pixels(item: Any) -> Tensor:
     """Return a PIL image, an array (H, W, C) or a tensor (C, H, W) as a tensor (C, H, W)."""
     if isinstance(item, Tensor):
         if item.ndim == 3 and (item.dtype == torch.uint8 or item.is_floating_point()):
-            return item.float() if item.is_floating_point() else item
+            if item.is_floating_point() and not (item := item.float()).isfinite().all():
+                raise Unreadable("it holds values that are not finite")
+            return item
         raise Unreadable(
             f"a tensor of {item.dtype} and shape {tuple(item.shape)}, not (C, H, W) in uint8 or float"
         )

@@ -75,6 +75,8 @@ on {{ "{:,}".format(m.quantized.test_images) }} test images.
 Provenance: {{ provenance }}. Exported by coterie {{ version }}.
 """
 
+SPLITS = {"test": "test", "val": "held-out"}
+"""What to call the images of the splits that networks are scored on."""
 SCORES = {
     "map": ("mAP", "{:.2f} %"),
     "macro_f1": ("macro F1 at a threshold of 0.5", "{:.2f} %"),
@@ -93,7 +95,7 @@ def write_card(metadata: Metadata, file: str, format: str | None = None) -> str:
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
     run, scores = metadata.provenance, metadata.scores
-    split = {"test": "test", "val": "held-out"}[scores.get("split", "test")]
+    split = SPLITS[scores.get("split", "test")]
     results = None
     several = metadata.task == "multi_label"
     if several:

@@ -26,7 +26,7 @@ from ..runs.own_files import check_output
 from ..runs.reader import read_run
 from ..runs.rebuild import restored
 from ..runs.selection import deployed_record
-from .card import write_card
+from .card import SPLITS, write_card
 from .exported import open_executorch, open_state_dict
 from .formats import EnsembleWithPeers, ExportFormat, choose_format, exporter_errors, make_writer, require_onnx
 from .quantize import write_int8
@@ -139,6 +139,8 @@ def _describe_export(
     """Return the predictor's metadata with its scores, its image size and where it was trained."""
     metadata = describe_predictor(recipe, method, name, epochs)
     if size is not None:
+        if not isinstance(size, int):
+            raise InputError(f"`size` must be a whole number of pixels, not {size!r}.")
         if not 1 <= size <= LARGEST_SIDE:
             raise InputError(f"`size` must be at least 1 pixel and at most {LARGEST_SIDE:,}, not {size:,}.")
         short = metadata.input["resize"]
@@ -158,6 +160,11 @@ def _describe_export(
                 "to go on."
             )
         record = deployed_record(RunDirectory(directory).metrics(), recipe.select)
+        if record.get("split") not in SPLITS:
+            raise InputError(
+                f"{directory / 'metrics.jsonl'} does not say which images its scores are of: its `coterie train` "
+                "says how to go on."
+            )
         metadata.scores = {"split": record["split"], **record["predictors"].get(name, {})}
     environment = read_json(directory / "environment.json")
     for key in ("date", "commit", "coterie", "torch", "python", "processor"):

@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 
 from ..config.options import OPTIONS, PARTS, with_options
 from ..errors import InputError
+from ..files import given_path
 from ..metrics.seeds import NOTHING, PAIRED
 from ..names import unknown_option
 from ..report.evaluation import read_evaluation
@@ -184,7 +185,7 @@ def _table(request: CompareRequest, plan: ComparePlan, results: Sequence[MethodR
 def compare(
     *,
     out: str | Path,
-    methods: Sequence[MethodChoice] = ("Baseline", "PCL"),
+    methods: str | Sequence[MethodChoice] = ("Baseline", "PCL"),
     seeds: int = 3,
     equal_cost: bool = False,
     budget: str | None = None,
@@ -200,8 +201,8 @@ def compare(
 
     Args:
         out: the directory of runs.
-        methods: names, classes or partials of classes. They are compared with Baseline if it is among them, else
-            with the first.
+        methods: names, classes or partials of classes; or a text of names, separated by commas. They are compared
+            with Baseline if it is among them, else with the first.
         seeds: number of seeds of each method.
         equal_cost: give cheaper methods more epochs, so that all cost as much as the most expensive one.
         budget: plan runs that take at most this time in total, such as "2h", with fewer seeds or epochs if needed.
@@ -224,7 +225,7 @@ def compare(
     labelled = label_methods(methods)
     check_method_options(own, labelled.values())
     chosen = {label: method_options(method, options, own) for label, method in labelled.items()}
-    request = CompareRequest(Path(out), chosen, seeds, equal_cost, budget)
+    request = CompareRequest(given_path(out, "out"), chosen, seeds, equal_cost, budget)
     plan = plan_comparison(request, processes, threads)
     failed = train_missing(request, plan, launcher, processes, threads)
     raise_failed(failed)

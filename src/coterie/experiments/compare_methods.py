@@ -43,8 +43,15 @@ def method_label(method: MethodChoice) -> str:
     return ", ".join([method_class(method).__name__, *described])
 
 
-def label_methods(methods: Sequence[MethodChoice]) -> dict[str, MethodChoice]:
-    """Return the methods by label; the reference comes first: Baseline, or else the first."""
+def label_methods(methods: str | Sequence[MethodChoice]) -> dict[str, MethodChoice]:
+    """Return the methods by label; the reference comes first: Baseline, or else the first.
+
+    A text holds names, separated by commas.
+    """
+    if isinstance(methods, str):
+        methods = [name.strip() for name in methods.split(",") if name.strip()]
+    if not isinstance(methods, Sequence):
+        raise InputError(f"`methods` must be a list of methods, or names separated by commas, not {methods!r}.")
     labelled: dict[str, MethodChoice] = {}
     for method in methods:
         if (label := method_label(method)) in labelled:

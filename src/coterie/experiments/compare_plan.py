@@ -14,6 +14,7 @@ from typing import Any
 from ..config.options import from_options
 from ..config.recipe import Recipe, read_duration
 from ..errors import InputError
+from ..files import load_json
 from ..peers.cost import plain_training_macs, training_macs
 from ..peers.net import standalone
 from .compare_methods import Options
@@ -117,10 +118,10 @@ def noted_plan(request: CompareRequest) -> ComparePlan | None:
     if not file.is_file():
         return None
     try:
-        note = json.loads(file.read_text(encoding="utf-8"))
+        note = load_json(file)
         plan = ComparePlan(int(note["seeds"]), dict(note["epochs"]), dict(note["costs"]))
         same = note["request"] == request.as_plain()
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         raise InputError(f"{file} is damaged: remove it, and the runs beside it are found again.") from None
     return plan if same else None
 

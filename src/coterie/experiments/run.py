@@ -25,6 +25,7 @@ from ..data.targets import TaskName
 from ..deploy.export import export_run
 from ..deploy.formats import ExportFormat
 from ..errors import InputError, printable, warn
+from ..files import given_path
 from ..methods import Method
 from ..names import unknown_option
 from ..report.command_tables import score_columns
@@ -59,7 +60,8 @@ class Run:
     """
 
     def __init__(self, path: str | Path, *, trust: bool = False, **objects: Any) -> None:
-        self.path, self._name, self._trust, self._objects = Path(path).resolve(), str(path), trust, objects
+        self.path = given_path(path, "path").resolve()
+        self._name, self._trust, self._objects = str(path), trust, objects
         if not (self.path / "config.yaml").is_file():
             raise InputError(f"{path} is not a run directory: it has no config.yaml.")
         config = self.config
@@ -143,14 +145,15 @@ class Run:
         """
         if quantize not in (None, "int8"):
             raise InputError(f"`quantize` is 'int8' or None, not {quantize!r}.")
-        int8 = quantize == "int8"
+        int8, path = quantize == "int8", given_path(file, "file")
         with trusting(self._trust):
-            return export_run(self.path, format, predictor, Path(file), int8, calibrate, size, self._objects).file
+            return export_run(self.path, format, predictor, path, int8, calibrate, size, self._objects).file
 
     def report(self, file: str | Path = "report.html") -> Path:
         """Write an HTML report of the run; return the file."""
-        write_report([self.path], Path(file))
-        return Path(file)
+        path = given_path(file, "file")
+        write_report([self.path], path)
+        return path
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the records as a table with a column for each number, such as `predictors.mean1.error`."""
@@ -282,7 +285,7 @@ def train(
     options = dict(locals())  # first of all: nothing but the arguments
     for part in PARTS:
         options[part] = with_options(part, options[part], options.pop(f"{part}_options"))
-    path, restart = Path(options.pop("out")), options.pop("restart")
+    path, restart = given_path(options.pop("out"), "out"), options.pop("restart")
     options["model_options"] = dict(model_options or {})
     recipe = from_options(options)
     labels = ", ".join(f"`{name}` {' '.join(labels_in(recipe.config[name]))}" for name in recipe.objects)

@@ -6,7 +6,8 @@ import copy
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Real
 from textwrap import shorten
 from typing import Any, ClassVar, Literal
 
@@ -83,9 +84,16 @@ class Method(nn.Module, ABC):
             targets: class numbers (B,), or probabilities (B, C).
             epoch: epochs trained so far; it may be a fraction.
         """
-        batches = [views] if isinstance(views, Tensor) else list(views)
+        batches = [views] if isinstance(views, Tensor) or not isinstance(views, Iterable) else list(views)
+        if odd := [view for view in batches if not isinstance(view, Tensor)]:
+            raise InputError(f"A view must be a tensor, a batch of images, not {type(odd[0]).__name__}.")
         if len(batches) != self.views:
             raise InputError(self._wrong_views(len(batches)))
+        if len(sizes := {len(batch): None for batch in batches}) > 1:
+            numbers = " and ".join(map(str, sizes))
+            raise InputError(f"The views are of {numbers} images: all must be of the same images, in one order.")
+        if not isinstance(epoch, Real | Tensor):
+            raise InputError(f"`epoch` must be the number of epochs trained so far, not {epoch!r}.")
         self._trained |= self.training and torch.is_grad_enabled()
         targets = self._checked(targets, len(batches[0]))
         if self._compiled is not None:
@@ -109,13 +117,18 @@ class Method(nn.Module, ABC):
         )
 
     def _checked(self, targets: Tensor, batch: int) -> Tensor:
+        if not isinstance(targets, Tensor):
+            raise InputError(
+                f"Targets must be a tensor of class numbers or probabilities, not {type(targets).__name__}."
+            )
         if (targets.dim() == 2 or not self.task.one_label) and not self.soft_targets:
             raise InputError(
                 f"{type(self).__name__} compares classes: its targets must be class numbers, not probabilities."
             )
         # Reading values waits for a GPU: on one, only the first probabilities are read.
-        read = targets.dim() == 2 and (targets.is_cpu or not (self._read_targets or targets.is_meta))
-        self._read_targets |= read
+        first = targets.dim() == 2 and not (self._read_targets or targets.is_meta)
+        read = targets.is_cpu or first
+        self._read_targets |= first
         return self.task.checked(targets, batch, self.net.num_classes, read)
 
     def ensemble(self, peers: Peers) -> Tensor | None:

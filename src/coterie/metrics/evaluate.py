@@ -14,6 +14,7 @@ from ..data import Data
 from ..data.batch import SplitName
 from ..data.device import accumulator_dtype, to_device
 from ..data.targets import probabilities
+from ..errors import InputError
 from ..methods import Method
 from ..methods.task import Task
 from ..peers.trace import evaluating
@@ -161,6 +162,10 @@ def evaluate(
             scores.setdefault(name, new_scores(task, thresholds=fitted.get(name))).merge(*sums)
         for kind, sums in spread_sums.items():
             spread.setdefault(kind, []).append(sums)
+    if not scores:
+        raise InputError(
+            "None of the images to score could be read: `coterie data inspect` lists those that cannot, and why."
+        )
     diversity, agreement = {}, {}
     for kind, parts in spread.items():
         diversity[kind], agreement[kind] = (torch.stack(parts).sum(0) / scores[f"{kind}1"].count).tolist()

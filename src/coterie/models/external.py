@@ -29,6 +29,7 @@ def from_timm(
     name: str, num_classes: int, in_channels: int, size: Size, small_stem: bool = False, **options: Any
 ) -> nn.Module:
     """Build a network of timm, for the size of the images if it takes one."""
+    _check_name("timm", name)
     timm = import_torchvision("timm")
     names = timm.list_models()
     if name.partition(".")[0] not in names:
@@ -49,6 +50,7 @@ def from_torchvision(
     name: str, num_classes: int, in_channels: int, size: Size, small_stem: bool = False, **options: Any
 ) -> nn.Module:
     """Build a network of torchvision, without auxiliary heads, which give more than logits in training."""
+    _check_name("torchvision", name)
     models = import_torchvision("torchvision").models
     names = models.list_models(module=models)
     if name not in names:
@@ -58,6 +60,11 @@ def from_torchvision(
     if size is not None and size[0] == size[1] and name.startswith("vit_"):
         options = {"image_size": size[0], **options}
     return adapt(models.get_model(name, num_classes=num_classes, **options), in_channels, small_stem)
+
+
+def _check_name(source: str, name: str) -> None:
+    if not name:
+        raise InputError(f"A name is missing after {source}: write one there, such as {source}:resnet18.")
 
 
 def resnet18(num_classes: int = 1000, in_channels: int = 3, small_stem: bool = False) -> nn.Module:

@@ -25,6 +25,8 @@ LARGEST_INPUT = 2**26
 LARGEST_OPTION = 100_000
 """The largest number among the options of a network or a method, and the most items and characters of one."""
 MOST_PEERS = 256
+LEAST_TEMPERATURE = 1e-6
+"""Logits divided by less overflow."""
 
 
 @dataclass
@@ -175,7 +177,7 @@ _CHECKS: dict[str, Callable[[Metadata], bool]] = {
     "mean": lambda m: m.input["mean"] is m.input["std"] is None or _numbers(m.input["mean"], m.input["channels"]),
     "std": lambda m: m.input["mean"] is None or _deviations(m.input["std"], m.input["channels"]),
     "classes": lambda m: _names(m.classes),
-    "temperature": lambda m: _number(m.temperature) and m.temperature > 0,
+    "temperature": lambda m: _number(m.temperature) and m.temperature >= LEAST_TEMPERATURE,
     "task": lambda m: m.task in ("single_label", "multi_label"),
     "thresholds": lambda m: m.thresholds is None or _numbers(m.thresholds, len(m.classes), _part),
     "thresholds_from": lambda m: m.thresholds_from is None or _names([m.thresholds_from]),

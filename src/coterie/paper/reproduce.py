@@ -22,6 +22,7 @@ from ..experiments.directory import check_directory, write_note
 from ..experiments.job import Job, check_seeds, distinct, shard
 from ..experiments.run_state import run_state
 from ..experiments.runner import LAUNCHERS, print_status, run_jobs
+from ..files import load_json
 from .cells import ResultCell, select_cells, table_cells
 from .comparisons import result_lines
 from .document import block_marker, with_block, write_block
@@ -91,7 +92,7 @@ class Reproduction:
         if not file.is_file():
             return
         try:
-            protocol = json.loads(file.read_text(encoding="utf-8"))["protocol"]
+            protocol = load_json(file)["protocol"]
         except (OSError, ValueError, KeyError, TypeError):
             raise InputError(f'{file} is damaged: write {{"protocol": NAME}} into it again.') from None
         if protocol != self.protocol.name:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
-from ..files import read_bytes
+from ..files import load_json
 from ..metrics.seeds import PAIRED
 from ..report.content import Figure, Gallery, ReportSection
 from ..report.curves import banded, figures
@@ -56,7 +55,7 @@ def _protocols(runs: Sequence[Path], protocols: Mapping[str, P]) -> list[tuple[P
     directories = []
     for file in sorted({file for path in runs for file in path.rglob("protocol.json")}):
         try:
-            directories.append((file.parent, protocols[json.loads(read_bytes(file).decode())["protocol"]]))
+            directories.append((file.parent, protocols[load_json(file)["protocol"]]))
         except (OSError, ValueError, KeyError, TypeError):  # not ours, or damaged: its runs are shown all the same
             continue
     return directories

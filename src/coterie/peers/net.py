@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from numbers import Integral
 from types import FunctionType, MethodType
 from typing import Any, ParamSpec, TypeVar
 
@@ -75,7 +76,7 @@ class PeerNet(nn.Module):
     Args:
         make_model: a factory, which is called once per peer; a module, which is copied, with new weights in the
             branches of all peers but the first; or a sequence of these, one per peer, for different architectures.
-        peers: the number of peers.
+        peers: the number of peers; by default 3, or one for each of a sequence.
         cut: the name of the module where the branches begin; None shares nothing (whole networks).
         example: a batch of inputs to trace the network with; by default the input that the network declares
             (timm's `default_cfg`), else 3x32x32, else 3x224x224.
@@ -86,7 +87,7 @@ class PeerNet(nn.Module):
     def __init__(
         self,
         make_model: Factory | nn.Module | Sequence[Factory | nn.Module],
-        peers: int = 3,
+        peers: int | None = None,
         cut: str | None = None,
         example: Tensor | None = None,
         *,
@@ -98,10 +99,18 @@ class PeerNet(nn.Module):
             if cut is not None:
                 raise InputError("Peers of different architectures share nothing: leave out the cut.")
             makers = list(make_model)
+            if not makers or peers not in (None, len(makers)):
+                number = len(makers) if peers is None else peers
+                raise InputError(
+                    f"A sequence of {len(makers)} networks cannot make {number} peers: give one for each."
+                )
         else:
-            if peers < 1:
-                raise InputError(f"A network needs at least one peer, not {peers}.")
+            peers = 3 if peers is None else peers
+            if not isinstance(peers, Integral) or peers < 1:
+                raise InputError(f"`peers` must be a whole number, at least one peer, not {peers!r}.")
             makers = [make_model] * peers
+        if example is not None and not (isinstance(example, Tensor) and example.dim()):
+            raise InputError(f"`example` must be a tensor, a batch of inputs, not {example!r}.")
         models = [make_network(maker) for maker in makers]
         example = example_for(models[0]) if example is None else example
         traces = [trace_logits(model, example) for model in models]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
-from ..files import read_bytes
+from ..files import load_json
 from .content import ReportSection
 from .groups import Group
 from .score_columns import balanced_column, error_heading
@@ -56,7 +55,7 @@ def deployment_section(groups: Sequence[Group]) -> ReportSection:
 def _measured(g: Group) -> list[list[Cell]]:
     """Read what `deploy.latency` wrote into the run, if it was asked to."""
     try:
-        costs = json.loads(read_bytes(g.evaluated.path / "costs.json").decode())
+        costs = load_json(g.evaluated.path / "costs.json")
         plain, rows = costs["plain"], []
         for name, row in costs.items():
             cells = [text(g.setting), text(g.label), text(name)]

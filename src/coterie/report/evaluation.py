@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..files import read_bytes
+from ..files import load_json
 from ..metrics.chance import is_like_guessing
 from .content import Picture
 
@@ -50,7 +49,7 @@ class Evaluation:
 def read_evaluation(run: Path) -> Evaluation:
     """Read a run's evaluation.json."""
     try:
-        content = json.loads(read_bytes(run / "evaluation.json").decode())
+        content = load_json(run / "evaluation.json")
         predictors, deployed = content["predictors"], content["predictors"][content["deployed"]]
         classes = [row for row in deployed["per_class"] if row["images"]]
         return Evaluation(
@@ -70,7 +69,7 @@ def read_evaluation(run: Path) -> Evaluation:
             classes=sorted(classes, key=lambda row: -row["error"]),
             mistakes=[_picture(mistake) for mistake in content["mistakes"]],
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return Evaluation()
 
 

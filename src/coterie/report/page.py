@@ -147,9 +147,11 @@ def write_report(
     save_text(file, render_page(report, title or default_title(report)))
 
 
-def save_text(file: Path, text: str, option: str = "--output") -> None:
+def save_text(file: Path, text: str, option: str = "`output`") -> None:
     """Write a file, or say in one sentence why it cannot be written."""
     check_output(file, option)
+    if not file.name:
+        raise InputError(f"{file} names no file: choose another {option}.")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_file(file, text)

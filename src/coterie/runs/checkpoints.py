@@ -6,7 +6,6 @@ import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
 
 import torch
 
@@ -37,7 +36,7 @@ class Checkpoints:
         started = time.monotonic()
         with atomic_path(self.newest, keep=self.previous) as part:
             with part.open("wb") as file:
-                _write(state, file)
+                torch.save(state, file)
             _read(part, mmap=True)
         self.last = time.monotonic()
         self.cost = self.last - started
@@ -72,16 +71,6 @@ class Checkpoints:
                 f"these files in their place, or {restart_hint(self.newest.parent)}."
             )
         return None
-
-
-def _write(state: State, file: BinaryIO) -> None:
-    """Write a state; torch hides the OSError of a full disk behind a RuntimeError of its own."""
-    try:
-        torch.save(state, file)
-    except RuntimeError as error:
-        if isinstance(error.__context__, OSError):
-            raise error.__context__ from None
-        raise
 
 
 def _read(file: Path, mmap: bool = False) -> State:

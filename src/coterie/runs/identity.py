@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from ..config.recipe import RUNTIME_OPTIONS, Recipe
 from ..errors import InputError
-from ..files import read_bytes
+from ..files import load_json, read_bytes
 from .aside import aside_directory
 from .records import NAME, RUN, digest_of, due_epochs, first_damage, owner_of
 
@@ -46,8 +45,8 @@ def new_id() -> str:
 def run_id(directory: Path) -> str | None:
     """Return the id of a run, from environment.json or else its records; one of an earlier version has none."""
     try:
-        content = json.loads(read_bytes(directory / "environment.json").decode())
-    except (OSError, ValueError, RecursionError):
+        content = load_json(directory / "environment.json")
+    except (OSError, ValueError):
         content = None
     if isinstance(content, dict) and isinstance(content.get(RUN), str):
         return str(content[RUN])

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..config.specs import labels_in
 from ..errors import InputError
-from ..files import read_bytes, read_yaml
+from ..files import load_json, read_bytes, read_yaml
 from .aside import ASIDE
 from .records import NAME, RUN, decode_record, due_epochs
 from .selection import SELECTED, Record, SelectName, deployed_record, early_stop_sentence, patience_is_over
@@ -180,13 +180,13 @@ def read_run(path: Path) -> Result:
     """Read a run directory; what is missing or damaged in it becomes a problem of the result."""
     result = Result(path)
     result.config = _mapping(result, "config.yaml", read_yaml)
-    result.environment = _mapping(result, "environment.json", _read_json)
+    result.environment = _mapping(result, "environment.json", load_json)
     if (path / "data.json").is_file():  # a run of another program may have none
-        result.data = _mapping(result, "data.json", _read_json)
+        result.data = _mapping(result, "data.json", load_json)
     if (path / "resolved.json").is_file():
-        result.resolved = _mapping(result, "resolved.json", _read_json)
+        result.resolved = _mapping(result, "resolved.json", load_json)
     if (path / "description.json").is_file():
-        result.description = _mapping(result, "description.json", _read_json)
+        result.description = _mapping(result, "description.json", load_json)
     file = path / NAME
     if not file.is_file():
         result.problems.append(f"no epoch has finished: there is no {NAME}")
@@ -244,17 +244,13 @@ def _mapping(result: Result, name: str, load: Callable[[Path], Any]) -> dict[str
         content = load(result.path / name)
     except OSError:
         result.problems.append(f"there is no {name}")
-    except (ValueError, RecursionError):
+    except ValueError:
         result.problems.append(f"{name} cannot be read")
     else:
         if isinstance(content, dict):
             return content
         result.problems.append(f"{name} is not a table of names and values")
     return {}
-
-
-def _read_json(file: Path) -> Any:
-    return json.loads(read_bytes(file).decode())
 
 
 def _check(record: Any) -> None:

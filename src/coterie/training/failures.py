@@ -6,11 +6,9 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
 from ..config.recipe import Recipe
 from ..data.workers import WorkerFailure
-from ..errors import Failure, InputError
+from ..errors import Failure, InputError, is_out_of_memory
 
 
 @contextmanager
@@ -38,8 +36,7 @@ def explain_failures(recipe: Recipe) -> Iterator[None]:
                 "Another process of this training has ended, and says why itself. The last checkpoint is kept; "
                 "the same command continues from it."
             ) from error
-        out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
-        if not out_of_memory and not re.search("can't allocate memory|out of memory", str(error)):
+        if not is_out_of_memory(error):
             raise
         half = "" if recipe.precision != "32" else "`precision` bf16, "
         raise Failure(

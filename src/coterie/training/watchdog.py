@@ -92,10 +92,15 @@ class Watchdog:
         self.limit = inf
         self._reset()
 
+    @property
+    def _grace(self) -> float:
+        """Seconds that the step may take after SIGTERM."""
+        return max(GRACE, 2 * self.longest)
+
     def _reset(self) -> None:
         self.computed = time.process_time()
         waits = self.terminated and not self.is_saving
-        self.timer.reset(max(GRACE, 2 * self.longest) if waits else self.limit)
+        self.timer.reset(self._grace if waits else self.limit)
 
     def _on_sigterm(self) -> None:
         if not self.terminated:
@@ -107,7 +112,7 @@ class Watchdog:
             return
         kept = "The last checkpoint is kept; the same command continues from it."
         if self.terminated and not self.is_saving:
-            late = f"the step did not end within {max(GRACE, 2 * self.longest):.0f} seconds"
+            late = f"the step did not end within {self._grace:.0f} seconds"
             end_now(75, f"stopped by SIGTERM without saving, because {late}. {kept}", self.stacks)
         computing = time.process_time() - self.computed > 0.05 * self.limit
         if (self.device.type == "cpu" and computing) or hasattr(sys, "ps1"):
