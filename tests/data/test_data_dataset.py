@@ -237,6 +237,19 @@ def test_images_that_are_not_finite_are_named(value, capsys):
         dataset.of((images + value, labels), (images, labels), workers=0).load()
 
 
+def test_a_set_whose_views_are_not_finite_at_times_is_loaded():
+    class AtTimes(OwnViews):
+        def __getitem__(self, index: int):
+            view, label = super().__getitem__(index)
+            return view / (torch.rand(()) > 0.5), label
+
+    for seed in range(4):
+        data = dataset.of(AtTimes(), AtTimes(), workers=0, val_fraction=0.2)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            data.load()
+
+
 def test_held_out_images_that_the_set_augments_are_told(capsys):
     loaded("OwnViews", val_fraction=0.2)
     assert "held-out images of tests.data.test_data_dataset.OwnViews are augmented" in capsys.readouterr().err

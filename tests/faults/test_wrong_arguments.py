@@ -14,6 +14,7 @@ import coterie
 from coterie.config.options import from_options
 from coterie.config.schedule import Rates
 from coterie.errors import InputError
+from coterie.methods import available
 from coterie.metrics.evaluate import evaluate
 from tests.helpers.common import TinyNet, small_recipe
 
@@ -140,3 +141,19 @@ def test_a_part_of_the_parameters_may_be_trained() -> None:
 def test_as_many_peers_as_networks() -> None:
     assert coterie.PeerNet([TinyNet, TinyNet]).size == coterie.PeerNet([TinyNet, TinyNet], 2).size == 2
     assert coterie.PeerNet(TinyNet).size == 3
+
+
+@pytest.mark.parametrize("name", list(available()))
+@pytest.mark.parametrize("wrong", [-1, 5])
+def test_labels_out_of_range_are_named_by_every_method(name: str, wrong: int) -> None:
+    method = available()[name]
+    cut = "stage3" if method.trains == "branches" else None
+    net = coterie.PeerNet(TinyNet, 1 if method.trains == "one network" else 2, cut, VIEWS)
+    made: Any = method(net, **({"teacher": TinyNet()} if name == "KD" else {}))
+    made.prepare()
+    with pytest.raises(InputError, match=r"Class numbers must be from 0 to 4, not"):
+        made([VIEWS] * made.views, torch.tensor([0, 1, wrong, 3]), 0)
+    if name != "MCL":  # which has no form for several labels an image
+        made.cross_entropy = coterie.CrossEntropy(task="multi_label")
+        with pytest.raises(InputError, match=r"Class numbers must be from 0 to 4, not"):
+            made([VIEWS] * made.views, torch.tensor([0, 1, wrong, 3]), 0)

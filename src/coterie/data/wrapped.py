@@ -94,11 +94,12 @@ class dataset(Streamed):
         first = self._first_image()
         self.makes_views = _is_float(first.image)
         held = len(self.labels["val"])
-        if self.makes_views and held and not torch.equal(self._own_view(first, 0), self._own_view(first, 1)):
-            warn(
-                f"The {held} held-out images of {self.source} are augmented as its training images are, for "
-                "it makes its own views: errors of held-out images are too high."
-            )
+        with suppress(Unreadable):  # one of its views, at times
+            if self.makes_views and held and not torch.equal(self._own_view(first, 0), self._own_view(first, 1)):
+                warn(
+                    f"The {held} held-out images of {self.source} are augmented as its training images are, for "
+                    "it makes its own views: errors of held-out images are too high."
+                )
         self.shape = tuple(_pixels(first.image).shape)  # type: ignore[assignment]
         with suppress(Unreadable):
             test_image = self.fetch("test", 0).image

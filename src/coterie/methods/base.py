@@ -95,12 +95,17 @@ class Method(nn.Module, ABC):
         if not isinstance(epoch, Real | Tensor):
             raise InputError(f"`epoch` must be the number of epochs trained so far, not {epoch!r}.")
         self._trained |= self.training and torch.is_grad_enabled()
-        targets = self._checked(targets, len(batches[0]))
-        if self._compiled is not None:
-            # A number would be a constant of the graph, and every epoch compile another one.
-            terms = self._compiled(batches, targets, torch.full((), float(epoch), device=batches[0].device))
-        else:
-            terms = super().__call__(batches, targets, epoch)
+        try:
+            targets = self._checked(targets, len(batches[0]))
+            if self._compiled is not None:
+                # A number would be a constant of the graph, and every epoch compile another one.
+                terms = self._compiled(batches, targets, torch.full((), float(epoch), device=batches[0].device))
+            else:
+                terms = super().__call__(batches, targets, epoch)
+        except (IndexError, RuntimeError):
+            if targets.is_cpu:  # a GPU gives no values after such an error, and reading them before waits for it
+                self.task.checked(targets, len(batches[0]), self.net.num_classes)
+            raise
         return check_terms(terms, type(self).forward)
 
     @abstractmethod
@@ -126,9 +131,8 @@ class Method(nn.Module, ABC):
                 f"{type(self).__name__} compares classes: its targets must be class numbers, not probabilities."
             )
         # Reading values waits for a GPU: on one, only the first probabilities are read.
-        first = targets.dim() == 2 and not (self._read_targets or targets.is_meta)
-        read = targets.is_cpu or first
-        self._read_targets |= first
+        read = targets.dim() == 2 and (targets.is_cpu or not (self._read_targets or targets.is_meta))
+        self._read_targets |= read
         return self.task.checked(targets, batch, self.net.num_classes, read)
 
     def ensemble(self, peers: Peers) -> Tensor | None:
