@@ -79,7 +79,7 @@ def test_a_plain_state_dict(name: str, pcl_run: Path, tmp_path: Path) -> None:
         export_run(pcl_run, "pth", "ensemble", tmp_path / "e.pth")
 
 
-@pytest.mark.parametrize("name", ["mean1", "ensemble"])
+@pytest.mark.parametrize("name", ["mean1", pytest.param("ensemble", marks=pytest.mark.slow)])
 def test_a_program_for_executorch(name: str, pcl_run: Path, tmp_path: Path) -> None:
     from executorch.runtime import Runtime
 

@@ -80,8 +80,8 @@ def read_accelerate(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     ("example", "read"),
     [
         ("plain_pytorch.py", read_plain),
-        ("lightning_module.py", read_lightning),
-        ("accelerate_loop.py", read_accelerate),
+        pytest.param("lightning_module.py", read_lightning, marks=pytest.mark.slow),
+        pytest.param("accelerate_loop.py", read_accelerate, marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(example: str, read: Any, tmp_path: Path) -> None:
@@ -98,6 +98,14 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(example: str, read: A
     assert_equal(method.deploy().state_dict(), student)  # what was saved is all that deploying needs
 
 
+@pytest.mark.parametrize("example", ["lightning_module.py", "accelerate_loop.py"])
+def test_a_run_ends_with_a_student(example: str, tmp_path: Path) -> None:
+    """Interrupted ones are among the slow tests."""
+    assert run(tmp_path, example, "--epochs", "2") < 60
+    assert (tmp_path / "student.pt").is_file() or (tmp_path / "student" / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
 def test_two_processes_train_one_method(tmp_path: Path) -> None:
     assert run(tmp_path, "plain_pytorch.py", "--epochs", "4", processes=2) < 30
     state, student = read_plain(tmp_path)

@@ -116,8 +116,8 @@ def _kill_at_random(tmp_path: Path, kills: int) -> None:
     )
 
 
-def test_kill_9_at_20_random_moments(tmp_path: Path) -> None:
-    _kill_at_random(tmp_path, 20)
+def test_kill_9_at_10_random_moments(tmp_path: Path) -> None:
+    _kill_at_random(tmp_path, 10)
 
 
 @pytest.mark.slow
