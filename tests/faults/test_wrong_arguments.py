@@ -149,11 +149,11 @@ def test_labels_out_of_range_are_named_by_every_method(name: str, wrong: int) ->
     method = available()[name]
     cut = "stage3" if method.trains == "branches" else None
     net = coterie.PeerNet(TinyNet, 1 if method.trains == "one network" else 2, cut, VIEWS)
-    made: Any = method(net, **({"teacher": TinyNet()} if name == "KD" else {}))
-    made.prepare()
+    instance: Any = method(net, **({"teacher": TinyNet()} if name == "KD" else {}))
+    instance.prepare()
     with pytest.raises(InputError, match=r"Class numbers must be from 0 to 4, not"):
-        made([VIEWS] * made.views, torch.tensor([0, 1, wrong, 3]), 0)
+        instance([VIEWS] * instance.views, torch.tensor([0, 1, wrong, 3]), 0)
     if name != "MCL":  # which has no form for several labels an image
-        made.cross_entropy = coterie.CrossEntropy(task="multi_label")
+        instance.cross_entropy = coterie.CrossEntropy(task="multi_label")
         with pytest.raises(InputError, match=r"Class numbers must be from 0 to 4, not"):
-            made([VIEWS] * made.views, torch.tensor([0, 1, wrong, 3]), 0)
+            instance([VIEWS] * instance.views, torch.tensor([0, 1, wrong, 3]), 0)
