@@ -21,6 +21,8 @@ LARGEST_YAML, LARGEST_CONTENT, DEEPEST = 1_000_000, 100_000, 50
 """Bytes of a YAML file, its values with every alias written out, and the depth of their nesting."""
 LONGEST_SCALAR = 4_000
 """Characters of a number, or of a name without quotes; Python prints no number of more digits."""
+NESTS = frozenset("[{:?-")
+"""Characters of which every mapping and list in YAML has one."""
 LARGEST_TEXT = 2**28
 """Bytes of any other text file of a run; the records of 100,000 epochs have fewer."""
 REMEDY = ": put a copy in its place, or remove it, and the `coterie train` of its run writes it anew."
@@ -185,7 +187,7 @@ def _check_yaml(text: str) -> None:
             counts[-1] += 1
             if len(event.value) > LONGEST_SCALAR and event.style is None:
                 raise ValueError(f"it has a number or name of {len(event.value):,} characters")
-            if yaml_content(event.value) is None:
+            if set(event.value) & NESTS and yaml_content(event.value) is None:
                 with suppress(yaml.YAMLError):
                     _check_yaml(event.value)
         if len(counts) > DEEPEST or counts[-1] > LARGEST_CONTENT:
