@@ -187,9 +187,11 @@ class BeforeMixing(_Averaged):
     It cuts and mixes by itself, with the probability of `probability`.
     """
 
-    def __init__(self, net: PeerNet, beta: float | None = None, probability: float = 0.0) -> None:
+    def __init__(
+        self, net: PeerNet, beta: float | None = None, weight: float = 1.0, probability: float = 0.0
+    ) -> None:
         super().__init__(net, beta)
-        self.probability = probability
+        self.weight, self.probability = weight, probability
 
     def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
         view, p = views[0], log_softmax(self.average(views[1])).exp()
@@ -204,7 +206,7 @@ class BeforeMixing(_Averaged):
             lam = 1 - (bottom - top) * (right - left) / (height * width)
             y, p = lam * y + (1 - lam) * y[order], lam * p + (1 - lam) * p[order]
         z = self.net([view]).logits[0]
-        return total(ce=self.cross_entropy(z, y), distil=reduce(taught(log_softmax(z), p)))
+        return total(ce=self.cross_entropy(z, y), distil=self.weight * reduce(taught(log_softmax(z), p)))
 
 
 class cifar10(Cifar10):
