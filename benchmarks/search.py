@@ -29,6 +29,7 @@ ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "results" / "search"
 TWO = {"peers": 2}
 AVERAGE = {"method": "candidates.AverageTeaches", "epochs": 225}
+BEFORE = {"method": "candidates.BeforeMixing", "epochs": 225}
 TABLE = {"method": "candidates.LastEpoch", "data": "candidates.cifar10"}
 CANDIDATES: dict[str, dict[str, Any]] = {
     "alone, 2x epochs": {"method": "Baseline", "epochs": 300},
@@ -49,11 +50,31 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "average teaches, weight 3, 1.5x epochs": {**AVERAGE, "method.weight": 3},
     "last epoch, 2x epochs": {**TABLE, "method.epochs": 300, "epochs": 300},
     "last epoch, two views": {**TABLE, "method.looks": 2},
-    "before mixing, 1.5x epochs": {"method": "candidates.BeforeMixing", "epochs": 225},
+    "before mixing, 1.5x epochs": BEFORE,
     "label choice, clean tail": {"method": "KDCL", **TWO, "mix.until": 0.8},
+    # The second round, from what stage 1 showed.
+    "before mixing, weight 3, 1.5x epochs": {**BEFORE, "method.weight": 3},
+    "before mixing, weight 10, 1.5x epochs": {**BEFORE, "method.weight": 10},
+    "before mixing, weight 3, long average, 1.5x epochs": {**BEFORE, "method.weight": 3, "ema_horizon": 10 / 150},
 }
-WITH_CUTMIX_ALONE = ("before mixing, 1.5x epochs", "label choice, clean tail")
-STAGE_2: tuple[str, ...] = ("branches", *WITH_CUTMIX_ALONE)
+WITH_CUTMIX_ALONE = (
+    "before mixing, 1.5x epochs",
+    "before mixing, weight 3, 1.5x epochs",  # without CutMix, that is "average teaches, weight 3"
+    "label choice, clean tail",
+)
+ROUND_2 = (
+    "before mixing, weight 3, 1.5x epochs",
+    "before mixing, weight 10, 1.5x epochs",
+    "before mixing, weight 3, long average, 1.5x epochs",
+)
+FIVE_BEST = (
+    "average teaches, weight 3, 1.5x epochs",
+    "label choice",
+    "average teaches, 1.5x epochs",
+    "branches",
+    "soft gate",
+)
+STAGE_2 = (*ROUND_2, *FIVE_BEST, "before mixing, 1.5x epochs", "label choice, clean tail")
 """The candidates of stage 2. With CutMix, alone (also 2x epochs) and PCL are in results/screening."""
 PILOT = ("alone", "own average", "average candidates", "before mixing")
 """Tries of 150 epochs at less than the budget, before the rule was fixed."""
@@ -68,10 +89,10 @@ def options(name: str, probability: float, seed: int, data_root: str) -> dict[st
         "data.val_limit": HELD_OUT,
         "data.root": data_root,
         "seed": seed,
+        "ema_horizon": EMA_EPOCHS / int(setting.options["epochs"]),
         **CANDIDATES[name],
     }
-    epochs = int(chosen["epochs"])
-    chosen |= {"evaluate_every": epochs, "ema_horizon": EMA_EPOCHS / int(setting.options["epochs"])}
+    chosen["evaluate_every"] = chosen["epochs"]
     until = chosen.pop("mix.until", None)
     if "before mixing" in name:
         chosen["method.probability"] = probability
