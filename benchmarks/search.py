@@ -55,18 +55,13 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     # The second round, from what stage 1 showed.
     "before mixing, weight 3, 1.5x epochs": {**BEFORE, "method.weight": 3},
     "before mixing, weight 10, 1.5x epochs": {**BEFORE, "method.weight": 10},
-    "before mixing, weight 3, long average, 1.5x epochs": {**BEFORE, "method.weight": 3, "ema_horizon": 10 / 150},
 }
 WITH_CUTMIX_ALONE = (
     "before mixing, 1.5x epochs",
     "before mixing, weight 3, 1.5x epochs",  # without CutMix, that is "average teaches, weight 3"
     "label choice, clean tail",
 )
-ROUND_2 = (
-    "before mixing, weight 3, 1.5x epochs",
-    "before mixing, weight 10, 1.5x epochs",
-    "before mixing, weight 3, long average, 1.5x epochs",
-)
+ROUND_2 = ("before mixing, weight 3, 1.5x epochs", "before mixing, weight 10, 1.5x epochs")
 FIVE_BEST = (
     "average teaches, weight 3, 1.5x epochs",
     "label choice",
