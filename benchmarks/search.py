@@ -61,16 +61,19 @@ WITH_CUTMIX_ALONE = (
     "before mixing, weight 3, 1.5x epochs",  # without CutMix, that is "average teaches, weight 3"
     "label choice, clean tail",
 )
-ROUND_2 = ("before mixing, weight 3, 1.5x epochs", "before mixing, weight 10, 1.5x epochs")
-FIVE_BEST = (
+STAGE_2 = (
+    "before mixing, weight 3, 1.5x epochs",
     "average teaches, weight 3, 1.5x epochs",
     "label choice",
     "average teaches, 1.5x epochs",
-    "branches",
     "soft gate",
+    "before mixing, weight 10, 1.5x epochs",
+    "before mixing, 1.5x epochs",
+    "branches",
+    "label choice, clean tail",
 )
-STAGE_2 = (*ROUND_2, *FIVE_BEST, "before mixing, 1.5x epochs", "label choice, clean tail")
-"""The candidates of stage 2. With CutMix, alone (also 2x epochs) and PCL are in results/screening."""
+"""The candidates of stage 2, the most promising first. With CutMix, alone (also 2x epochs) and PCL are in
+results/screening."""
 PILOT = ("alone", "own average", "average candidates", "before mixing")
 """Tries of 150 epochs at less than the budget, before the rule was fixed."""
 MARKER = "<!-- python benchmarks/search.py -->"
