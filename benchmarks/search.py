@@ -67,7 +67,6 @@ STAGE_2 = (
     "label choice",
     "average teaches, 1.5x epochs",
     "soft gate",
-    "before mixing, weight 10, 1.5x epochs",
     "before mixing, 1.5x epochs",
     "branches",
     "label choice, clean tail",
