@@ -235,6 +235,30 @@ def pcl() -> Picture:
     )
 
 
+def own_mean() -> Picture:
+    boxes = [
+        view(1, 0),
+        view(2, 1.2),
+        box("b1", "network", 0, "network", kind="trained"),
+        box("b2", "network", 1.2, "mean model", kind="deployed"),
+        pill("z1", 0, "z"),
+        pill("z2", 1.2, "z^mt"),
+    ]
+    return Picture(
+        "A network taught by its own mean model",
+        "One view of an image passes the network, a second view its mean model, the running average of the "
+        "network's weights; the network's logits learn from the label y and from the mean model's logits; the "
+        "mean model is deployed.",
+        boxes,
+        [
+            *forward(boxes),
+            Arrow("b1", "b2", "average"),
+            Arrow("z2", "z1", "teach", "distil_mean", arc=90),
+        ],
+        [Label("z1", "ce")],
+    )
+
+
 def mcl() -> Picture:
     both, rows = (1, 2), {1: 0.15, 2: 1.3}
     boxes = [view(1, 0.725), *networks(*rows.values())]
@@ -274,6 +298,7 @@ PICTURES = {
     "MCL": mcl(),
     "OKDDip": okddip(),
     "ONE": one(),
+    "OwnMean": own_mean(),
     "PCL": pcl(),
 }
 

@@ -138,6 +138,11 @@ FORMULAS = {
         ),
         "The gate g reads the trunk's output h.",
     ],
+    "OwnMean": [
+        loss(term(ce("z"), "ce"), term(r"\lambda\, T^2\, " + kl("z^{mt}", "z"), "distil_mean")),
+        "$`z`$ are the network's logits of the first view, $`z^{mt}`$ the mean model's of the second. There is\n"
+        "no ramp-up.",
+    ],
     "PCL": [
         blocks(
             r"L = L_{ce}^p + L_{ce}^t + L_{pe} + L_{pm} \quad \text{(Eq. 1)}",

@@ -33,6 +33,9 @@ WHEN = {
     "clearly better at twice the cost.",
     "ONE": "Use it if training time is limited and images must not be mixed. In [the study](../study.md) it "
     "lowers the error at less than twice the cost of the network alone, but not together with CutMix.",
+    "OwnMean": "Use it to train a single network at a small extra cost. It was the best of what we tried with twice "
+    "the training cost of the network alone ([log](../log.md)); its results in [the study](../study.md) are not "
+    "complete yet.",
     "PCL": "Use it for deeper networks, where it is the best method of the paper's tables; we have not "
     "trained those ourselves. For a small network, KDCL is as good in [the study](../study.md) and costs less.",
 }
@@ -50,9 +53,11 @@ def cost(method: type[Method]) -> str:
     """Say what a step costs, by the method's own arithmetic."""
     cut, share = branch_share()
     steps = method.step_cost(3, share)
+    if method.trains == "one network" and method.averages_weights():
+        return f"A training step costs as much as {steps:.2f} steps of the plain network."
     if method.trains == "one network" and steps == 1:
         return "A training step is one step of the plain network."
-    if method.trains == "one network":
+    if method.trains == "one network" and not method.averages_weights():
         return (
             f"A training step costs as much as {steps:.1f} steps of the plain network with a teacher of the same"
             " size, and more with a larger teacher. The training of the teacher is not included."

@@ -120,7 +120,7 @@ def pages() -> dict[str, str]:
 
     {NOTE.strip()}
 
-    Coterie has ten methods, and you can add [your own](../own_method.md). To choose one, see
+    Coterie has eleven methods, and you can add [your own](../own_method.md). To choose one, see
     [When peers are worth their cost](../worth.md). *Branches* share the lower layers of the network; *networks*
     share nothing.
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .methods.mcl import MCL
     from .methods.okddip import OKDDip
     from .methods.one import ONE
+    from .methods.own_mean import OwnMean
     from .methods.pcl import PCL
     from .peers.ema import MeanPeers
     from .peers.net import PeerNet
@@ -56,6 +57,7 @@ __all__ = [
     "MixUp",
     "MultiView",
     "OKDDip",
+    "OwnMean",
     "PeerNet",
     "Run",
     "Steps",

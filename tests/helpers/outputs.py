@@ -61,5 +61,7 @@ def build(name: str, peers: Peers, trained: TinyNet, **further: Any) -> Any:
     method = cls(net, **options, **further).double()
     for parameter in method.parameters():
         parameter.data = torch.randn_like(parameter)
+    if name == "OwnMean":
+        method.mean_method.net.peers[0].load_state_dict(trained.state_dict())
     method.net.forward = lambda *args, **kwargs: peers
     return method

@@ -36,7 +36,7 @@ def build_method(name: str) -> Method:
         torch.randn(2, 1, 8, 8, dtype=torch.float64),
     )
     options: dict[str, object] = {"teacher": network()} if name == "KD" else {}
-    options |= {"beta": BETA} if name == "PCL" else {"width": 16} if name == "MCL" else {}
+    options |= {"beta": BETA} if name in ("PCL", "OwnMean") else {"width": 16} if name == "MCL" else {}
     options |= {"ramp_up": ALPHA} if name in ("PCL", "CL", "ONE", "FFL", "OKDDip") else {}
     method = (
         getattr(coterie, name)(net, **options).double().to(memory_format=torch.channels_last).to(find_device())
@@ -87,6 +87,11 @@ def plain_terms(name: str, method: Method, views: Sequence[Tensor], y: Tensor, e
         with torch.no_grad():
             target = method._teacher.load(method.net)(views[0])
         return [*every, kl(target, z[0])]
+    if name == "OwnMean":
+        assert method.mean_method is not None
+        with torch.no_grad():
+            (target,), *_ = run(method.mean_method, views[1:], whole=True)
+        return [*every, 3 * kl(target, z[0])]
     if name == "DML":
         return [*every, *(kl(z[i].detach(), z[j]) / (M - 1) for i, j in pairs)]
     if name == "KDCL":

@@ -74,6 +74,8 @@ def expected_terms(name: str, method: Any, peers: Peers, z: list[Array], y: Arra
         return {"ce": ce(z[0])}
     if name == "KD":
         return {"ce": ce(z[0]), "distil": kl(kd, z[0], T)}
+    if name == "OwnMean":
+        return {"ce": ce(z[0]), "distil_mean": 3 * kl(kd, z[0], T)}
     if name == "DML":
         return {"ce_peers": total, "distil_peers": others}
     if name == "CL":
@@ -100,7 +102,7 @@ def expected_terms(name: str, method: Any, peers: Peers, z: list[Array], y: Arra
 
 
 CASES: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in ("Baseline", "KD", "DML", "CL", "ONE", "FFL", "OKDDip", "KDCL", "PCL")),
+    *((name, {}) for name in ("Baseline", "KD", "DML", "CL", "ONE", "FFL", "OKDDip", "OwnMean", "KDCL", "PCL")),
     ("KDCL", {"teacher": "mean"}),
     ("KDCL", {"teacher": "min_logit"}),
 ]
@@ -110,7 +112,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("smoothing", "weighted"), [(0.0, False), (0.0, True), (0.1, False), (0.1, True)])
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_terms(name: str, options: dict[str, Any], kind: str, smoothing: float, weighted: bool) -> None:
-    peers, leaves = outputs(1 if name in ("Baseline", "KD") else M)
+    peers, leaves = outputs(1 if name in ("Baseline", "KD", "OwnMean") else M)
     teacher = TinyNet().double()
     method = build(name, peers, teacher, **options)
     weights = WEIGHTS if weighted else np.ones(CLASSES)

@@ -47,6 +47,8 @@ def loss_of(
         return {"ce": ce(z[0])}
     if name == "KD":
         return {"ce": ce(z[0]), "distil": kl(teachers["network"], z[0], T)}
+    if name == "OwnMean":
+        return {"ce": ce(z[0]), "distil_mean": 3 * kl(teachers["network"], z[0], T)}
     if name == "DML":
         others = sum(kl(teachers["z"][k], z[j], T) for j in range(m) for k in range(m) if k != j)
         return {"ce_peers": peers, "distil_peers": others / (m - 1)}
@@ -87,10 +89,10 @@ weighing = pytest.mark.parametrize(
 
 @recipes
 @weighing
-@pytest.mark.parametrize("name", ["Baseline", "KD", "DML", "CL", "KDCL", "PCL"])
+@pytest.mark.parametrize("name", ["Baseline", "KD", "DML", "CL", "KDCL", "OwnMean", "PCL"])
 def test_terms_and_gradients(name: str, kind: str, smoothing: float, weighted: bool) -> None:
     """Terms by formula; gradients of the logits by central differences of the same formula."""
-    m = 1 if name in ("Baseline", "KD") else M
+    m = 1 if name in ("Baseline", "KD", "OwnMean") else M
     peers, leaves = outputs(m)
     teacher = TinyNet().double()
     method = build(name, peers, teacher)
@@ -247,7 +249,7 @@ def test_a_wrong_number_of_views_is_refused(name: str) -> None:
     view, labels = torch.randn(4, 3, 8, 8), torch.arange(4)
     for count in {1, 2, 3, 4} - {method.views}:
         with pytest.raises(
-            InputError, match=rf"{name} takes (one view|{M} views) of each image, not {count}: pass"
+            InputError, match=rf"{name} takes (one view|{method.views} views) of each image, not {count}: pass"
         ):
             method([view] * count, labels, 0)
     method([view] * method.views, labels, 0)

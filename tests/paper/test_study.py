@@ -87,10 +87,12 @@ def test_every_row_trains_what_its_name_says() -> None:
         "ONE + CutMix": ("ONE", 1, 10, mixed),
         "KDCL + CutMix": ("KDCL", 1, 10, mixed),
         "PCL + CutMix": ("PCL", 1, 10, mixed),
+        "OwnMean, 1.5x epochs": ("OwnMean", 1.5, 10, set()),
+        "OwnMean + CutMix, 1.5x epochs": ("OwnMean", 1.5, 10, mixed),
     }
     assert rows(CIFAR_STUDY) == cifar and list(rows(CIFAR_STUDY)) == list(cifar)
-    fashion = ("alone", "CutMix", "CutMix, 4x epochs", "KDCL", "PCL", "KDCL + CutMix", "PCL + CutMix")
-    assert rows(FASHION_STUDY) == {name: cifar[name] for name in fashion}
+    left_out = {"alone, 4x epochs", "ONE", "DML", "ONE + CutMix"}
+    assert rows(FASHION_STUDY) == {name: row for name, row in cifar.items() if name not in left_out}
     assert rows(RICH_STUDY) == {name: cifar[name] for name in ("alone", "alone, 4x epochs", "KDCL", "PCL")}
     for protocol in (CIFAR_STUDY, FASHION_STUDY):
         assert study.MIXING[protocol.name].keys() == {row.name for row in protocol.rows["study"] if row.mixed}
@@ -105,8 +107,20 @@ def test_the_primary_comparisons_are_the_six_of_the_plan() -> None:
         ("PCL + CutMix", "CutMix, 4x epochs"),
         ("KDCL + CutMix", "CutMix"),
     ]
-    assert [(pair.row, pair.reference) for pair in CIFAR_STUDY.primary] == six
-    assert [(pair.row, pair.reference) for pair in FASHION_STUDY.primary] == [six[0], *six[2:]]
+    ours = [
+        ("OwnMean, 1.5x epochs", "PCL"),
+        ("OwnMean + CutMix, 1.5x epochs", "CutMix"),
+        ("OwnMean + CutMix, 1.5x epochs", "CutMix, 2x epochs"),
+    ]
+
+    def family(protocol: Study, name: str) -> list[tuple[str, str]]:
+        return [(pair.row, pair.reference) for pair in protocol.primary if pair.family == name]
+
+    assert family(CIFAR_STUDY, "Primary comparisons") == six
+    assert family(FASHION_STUDY, "Primary comparisons") == [six[0], *six[2:]]
+    for protocol in (CIFAR_STUDY, FASHION_STUDY):
+        assert family(protocol, "Comparisons of OwnMean") == ours
+        assert len(protocol.primary) == len(family(protocol, "Primary comparisons")) + len(ours)
     assert RICH_STUDY.primary == ()
 
 
@@ -116,6 +130,7 @@ def test_equal_cost_is_equal_computation() -> None:
     }
     assert cost_of["PCL"] == cost_of["alone, 4x epochs"] == 4 * cost_of["alone"]
     assert cost_of["PCL + CutMix"] == cost_of["CutMix, 4x epochs"]
+    assert cost_of["OwnMean + CutMix, 1.5x epochs"] == pytest.approx(cost_of["CutMix, 2x epochs"])
 
 
 def test_each_row_of_the_split_changes_one_thing_of_its_reference() -> None:
@@ -160,7 +175,7 @@ def test_runs_are_trained_seed_by_seed_primary_rows_first(tmp_path: Path) -> Non
     order = [(rows[job.name], job.seed) for job in reproduction.jobs()]
     primary = ["alone", "alone, 4x epochs", "CutMix", "CutMix, 4x epochs", "KDCL", "PCL"]
     primary += ["KDCL + CutMix", "PCL + CutMix"]
-    others = ["CutMix, 2x epochs", "ONE", "DML", "ONE + CutMix"]
+    others = ["CutMix, 2x epochs", "ONE", "DML", "ONE + CutMix", *study.OURS]
     assert order == [(row, seed) for part in (primary, others) for seed in range(8) for row in part]
     assert [job.seed for job in Reproduction("study", RICH_STUDY, tmp_path, 3).jobs()] == [0] * 4 + [1] * 4 + [
         2
@@ -181,7 +196,7 @@ def test_a_selection_keeps_the_order(tmp_path: Path) -> None:
 def test_screening_tries_each_probability_on_unused_training_images(tmp_path: Path) -> None:
     reproduction = Reproduction("screening", CIFAR_STUDY, tmp_path, 2)
     jobs = reproduction.jobs()
-    assert len(jobs) == 6 * 3 * 2 and {job.seed for job in jobs} == {100, 101}
+    assert len(jobs) == len(MIXED) * 3 * 2 and {job.seed for job in jobs} == {100, 101}
     assert all(job.options["data.val_limit"] == 1000 and job.options["mix"] == "CutMix" for job in jobs)
     tried: dict[str, set[object]] = {}
     for cell in reproduction.cells:
@@ -226,7 +241,7 @@ def test_rows_that_are_not_screened_are_refused_before_any_training(
     assert "not chosen yet for PCL + CutMix: run" in one
     assert not (tmp_path / "x").exists()
     text = shown(capsys, "study", "--out", tmp_path / "x")
-    assert text.count("not screened yet") == 6 and "PCL + CutMix: not screened yet" in text
+    assert text.count("not screened yet") == len(MIXED) and "PCL + CutMix: not screened yet" in text
     chosen = Reproduction("study", toy_study(mixing=None), tmp_path / "x", 1, only="alone;KDCL")
     chosen.check_screened()  # these need no screening
 

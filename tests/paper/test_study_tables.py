@@ -170,7 +170,7 @@ def test_a_document_has_the_tables_in_their_place(
     shown(capsys, "study", "--out", out, "--into", document)
     text = document.read_text()
     assert text.startswith(f"# Study\n\n{begin}\n") and text.endswith(f"{END}\nRest.\n") and "stale" not in text
-    assert text.count("| PCL - alone |") == 1 and text.count("| PCL |") == 1
+    assert text.count("\n| PCL - alone |") == 1 and text.count("\n| PCL |") == 1
     fewer = Reproduction("study", toy, out, 2).marker
     assert fewer == "<!-- coterie reproduce study --protocol toy --seeds 2 -->"
 

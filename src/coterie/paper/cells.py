@@ -78,7 +78,7 @@ def paper_setting(experiment: str, setting: Setting) -> PaperSetting | None:
 
 def _job(row: TableRow, setting: Setting, seed: int) -> Job:
     options = {**setting.options, "method": row.method, **row.options}
-    options["epochs"] *= row.longer
+    options["epochs"] = round(options["epochs"] * row.longer)
     if setting.distillation != 1.0 and row.method in RAMPED:
         options["method.weight"] = setting.distillation
     if not row.taught:

@@ -17,7 +17,7 @@ class TableRow:
     predictor: str | None = None
     taught: bool = False
     """Whether a teacher is trained first."""
-    longer: int = 1
+    longer: float = 1
     """How many times the setting's epochs it trains."""
     reference: str = ""
     """The row that its difference is taken to, in the study; in the paper's tables that is the first row."""
@@ -36,7 +36,7 @@ def method_row(
     isolates: str = "",
     predictor: str | None = None,
     cutmix: bool = False,
-    longer: int = 1,
+    longer: float = 1,
     **options: Any,
 ) -> TableRow:
     """Return a row with these options of the method."""
