@@ -33,7 +33,7 @@ WHEN = {
     "clearly better at twice the cost.",
     "ONE": "Use it if training time is limited and images must not be mixed. In [the study](../study.md) it "
     "lowers the error at less than twice the cost of the network alone, but not together with CutMix.",
-    "OwnMean": "Use it to train a single network at a small extra cost. It was the best of what we tried with twice "
+    "OwnMean": "Use it to train a single network at a small extra cost. It was the best of what we tried at twice "
     "the training cost of the network alone ([log](../log.md)); its results in [the study](../study.md) are not "
     "complete yet.",
     "PCL": "Use it for deeper networks, where it is the best method of the paper's tables; we have not "

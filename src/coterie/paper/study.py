@@ -128,11 +128,11 @@ MIXING: dict[str, dict[str, float | None]] = {
         "OwnMean + CutMix, 1.5x epochs": None,
     },
     "fashion": {
-        "CutMix": None,
+        "CutMix": 0.25,
         "CutMix, 2x epochs": None,
-        "CutMix, 4x epochs": None,
-        "KDCL + CutMix": None,
-        "PCL + CutMix": None,
+        "CutMix, 4x epochs": 0.5,
+        "KDCL + CutMix": 0.25,
+        "PCL + CutMix": 0.5,
         "OwnMean + CutMix, 1.5x epochs": None,
     },
 }
