@@ -55,6 +55,13 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     # The second round, from what stage 1 showed.
     "before mixing, weight 3, 1.5x epochs": {**BEFORE, "method.weight": 3},
     "before mixing, weight 10, 1.5x epochs": {**BEFORE, "method.weight": 10},
+    # The third round, from what stage 2 showed: an average over four times as many epochs.
+    "average teaches, long average, 1.5x epochs": {**AVERAGE, "ema_horizon": 10 / 150},
+    "average teaches, weight 3, long average, 1.5x epochs": {
+        **AVERAGE,
+        "method.weight": 3,
+        "ema_horizon": 10 / 150,
+    },
 }
 WITH_CUTMIX_ALONE = (
     "before mixing, 1.5x epochs",
@@ -62,6 +69,8 @@ WITH_CUTMIX_ALONE = (
     "label choice, clean tail",
 )
 STAGE_2 = (
+    "average teaches, long average, 1.5x epochs",
+    "average teaches, weight 3, long average, 1.5x epochs",
     "average teaches, weight 3, 1.5x epochs",
     "average teaches, 1.5x epochs",
     "before mixing, 1.5x epochs",

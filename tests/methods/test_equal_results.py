@@ -91,7 +91,7 @@ def plain_terms(name: str, method: Method, views: Sequence[Tensor], y: Tensor, e
         assert method.mean_method is not None
         with torch.no_grad():
             (target,), *_ = run(method.mean_method, views[1:], whole=True)
-        return [*every, 3 * kl(target, z[0])]
+        return [*every, kl(target, z[0])]
     if name == "DML":
         return [*every, *(kl(z[i].detach(), z[j]) / (M - 1) for i, j in pairs)]
     if name == "KDCL":

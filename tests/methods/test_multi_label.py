@@ -75,7 +75,7 @@ def expected_terms(name: str, method: Any, peers: Peers, z: list[Array], y: Arra
     if name == "KD":
         return {"ce": ce(z[0]), "distil": kl(kd, z[0], T)}
     if name == "OwnMean":
-        return {"ce": ce(z[0]), "distil_mean": 3 * kl(kd, z[0], T)}
+        return {"ce": ce(z[0]), "distil_mean": kl(kd, z[0], T)}
     if name == "DML":
         return {"ce_peers": total, "distil_peers": others}
     if name == "CL":

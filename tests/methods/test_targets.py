@@ -48,7 +48,7 @@ def loss_of(
     if name == "KD":
         return {"ce": ce(z[0]), "distil": kl(teachers["network"], z[0], T)}
     if name == "OwnMean":
-        return {"ce": ce(z[0]), "distil_mean": 3 * kl(teachers["network"], z[0], T)}
+        return {"ce": ce(z[0]), "distil_mean": kl(teachers["network"], z[0], T)}
     if name == "DML":
         others = sum(kl(teachers["z"][k], z[j], T) for j in range(m) for k in range(m) if k != j)
         return {"ce_peers": peers, "distil_peers": others / (m - 1)}

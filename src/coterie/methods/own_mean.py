@@ -16,27 +16,22 @@ class OwnMean(Method):
     """One network taught by its own mean model on another view.
 
     L = CE(z, y) + lambda T^2 KL(softmax_T(z^mt) || softmax_T(z))
-    ce           CE(z, y); z are the logits of the first view.
+    ce           CE(z, y); z are the network's logits of the first view.
     distil_mean  the rest, without ramp-up; z^mt are the mean model's logits of the second view.
 
-    The mean model has the running average of the network's weights (Eq. 7-8 of PCL). It is deployed.
-
-    This is Mean Teacher (Tarvainen & Valpola, NeurIPS 2017) where every image has a label, with the divergence
-    of PCL in place of the squared difference. `docs/log.md` has the search that led to it.
+    The mean model, which is deployed, has the running average of the network's weights (Eq. 7-8 of PCL). This is
+    Mean Teacher (Tarvainen & Valpola, NeurIPS 2017) with all images labelled, and KL for the squared difference.
 
     Args:
         net: the network, a PeerNet of one peer.
         temperature: the temperature T of the distillation term.
         weight: lambda, the weight of the distillation term.
-        beta: the smoothing coefficient of the mean model. None follows the training option `ema_horizon`, or is
-            0.999 in your own loop.
+        beta: the smoothing coefficient of the average. None follows `ema_horizon`, or is 0.999 in your own loop.
     """
 
     trains = "one network"
 
-    def __init__(
-        self, net: PeerNet, temperature: float = 3.0, weight: float = 3.0, beta: float | None = None
-    ) -> None:
+    def __init__(self, net: PeerNet, temperature: float = 3, weight: float = 1, beta: float | None = None) -> None:
         super().__init__(net)
         self.temperature, self.weight = temperature, weight
         self.keep_mean(PAPER_BETA if beta is None else beta)
@@ -57,9 +52,7 @@ class OwnMean(Method):
         return 2
 
     @classmethod
-    def step_cost(
-        cls, peers: int, share: float, options: Mapping[str, object] = {}, teacher_size: float = 1.0
-    ) -> float:
+    def step_cost(cls, *args: object, **options: object) -> float:
         return 1 + 1 / 3  # the mean model only goes forward
 
     @classmethod
