@@ -29,6 +29,7 @@ ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "results" / "search"
 TWO = {"peers": 2}
 AVERAGE = {"method": "candidates.AverageTeaches", "epochs": 225}
+LONG = {"ema_horizon": 10 / 150}
 BEFORE = {"method": "candidates.BeforeMixing", "epochs": 225}
 TABLE = {"method": "candidates.LastEpoch", "data": "candidates.cifar10"}
 CANDIDATES: dict[str, dict[str, Any]] = {
@@ -56,12 +57,8 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "before mixing, weight 3, 1.5x epochs": {**BEFORE, "method.weight": 3},
     "before mixing, weight 10, 1.5x epochs": {**BEFORE, "method.weight": 10},
     # The third round, from what stage 2 showed: an average over four times as many epochs.
-    "average teaches, long average, 1.5x epochs": {**AVERAGE, "ema_horizon": 10 / 150},
-    "average teaches, weight 3, long average, 1.5x epochs": {
-        **AVERAGE,
-        "method.weight": 3,
-        "ema_horizon": 10 / 150,
-    },
+    "average teaches, long average, 1.5x epochs": {**AVERAGE, **LONG},
+    "average teaches, weight 3, long average, 1.5x epochs": {**AVERAGE, **LONG, "method.weight": 3},
 }
 WITH_CUTMIX_ALONE = (
     "before mixing, 1.5x epochs",
