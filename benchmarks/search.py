@@ -6,9 +6,10 @@
 
 Every candidate has the same tries and the same budget, the computation of two plain trainings: one whose step
 costs 1.33 trains 1.5 times as long. Stage 1 is without CutMix, stage 2 with CutMix at 0.25, 0.5 and 1; two seeds
-each. To stage 2 go the five candidates with the lowest mean error of stage 1, and three ideas that are about
-CutMix. Peers are alike, so the error of a run is the mean of its peers'. The seeds are those of the study's
-screening, none of the study's own. The test images are not used. docs/log.md states the rule and its results.
+each. To stage 2 go the five candidates with the lowest mean error of stage 1, three ideas that are about CutMix,
+and the candidates of later rounds, which follow from the results before. Peers are alike, so the error of a run
+is the mean of its peers'. The seeds are those of the study's screening, none of the study's own. The test images
+are not used. docs/log.md states the rule and its results.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ STAGE_2 = (
     "soft gate",
     "label choice, clean tail",
 )
-"""The candidates of stage 2, by their results with seed 100. With CutMix, alone (also 2x epochs) and PCL are in
-results/screening."""
+"""The candidates of stage 2 in the order of training: the third round, then by their results with seed 100.
+With CutMix, alone (also 2x epochs) and PCL are in results/screening."""
 PILOT = ("alone", "own average", "average candidates", "before mixing")
 """Tries of 150 epochs at less than the budget, before the rule was fixed."""
 MARKER = "<!-- python benchmarks/search.py -->"
@@ -119,7 +120,7 @@ def finished(run: Path, name: str) -> bool:
 
 
 def tries() -> list[tuple[str, float, int]]:
-    """Stage 1 seed by seed; stage 2 candidate by candidate, now that seed 100 is nearly complete."""
+    """Stage 1 seed by seed, stage 2 candidate by candidate. No winner is named before all are there."""
     first = [(name, 0.0, s) for s in SCREENING_SEEDS for name in CANDIDATES if name not in WITH_CUTMIX_ALONE]
     return first + [(name, p, s) for name in STAGE_2 for s in SCREENING_SEEDS for p in PROBABILITIES]
 

@@ -71,7 +71,7 @@ def test_theory_is_that_of_the_methods_page() -> None:
     """With a branch of a third of the work: the figures of methods.md, "Cost per step"."""
     third = Cut("stage3", 0, 0, shared_macs=2, peer_macs=1, positions=64)
     expected = dict.fromkeys(("ONE", "CL", "OKDDip", "FFL"), 5 / 3) | dict.fromkeys(("DML", "KDCL", "MCL"), 3.0)
-    expected |= {"Baseline": 1.0, "KD": 4 / 3, "PCL": 4.0, "PCL w/o InAu": 20 / 9}
+    expected |= {"Baseline": 1.0, "KD": 4 / 3, "OwnMean": 4 / 3, "PCL": 4.0, "PCL w/o InAu": 20 / 9}
     assert {row: subjects.stated_cost(row, third, 3) for row in subjects.SUBJECTS} == pytest.approx(expected)
 
 

@@ -101,6 +101,7 @@ def test_refusals() -> None:
         ("ONE", 3, 1),
         ("FFL", 3, 1),
         ("KD", 3, 1),
+        ("OwnMean", 3, 2),
         (coterie.PCL, 4, 4),
         (partial(coterie.PCL, input_augmentation=False), 3, 1),
         (partial(coterie.Baseline, views=5), 3, 5),
@@ -115,7 +116,8 @@ def test_a_name_or_a_class_tells_how_many_views_a_method_takes(method: Any, peer
 
 def test_every_method_can_be_asked_by_name() -> None:
     pairs = TensorDataset(torch.zeros(2, 1), torch.zeros(2))
-    assert all(coterie.MultiView(pairs, noisy, name).views in (1, 3) for name in available())
+    for name, cls in available().items():
+        assert coterie.MultiView(pairs, noisy, name).views == cls.view_count(3), name
 
 
 def test_every_class_says_what_its_objects_take() -> None:

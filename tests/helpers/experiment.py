@@ -51,7 +51,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 def records(job: Job, errors: dict[str, float], epochs: int | None = None, train: float = 1.0) -> str:
     """Return a metrics.jsonl of a job whose predictors have these errors in the last epoch and 90 before."""
-    deployed = "mean1" if job.options["method"] == "PCL" else "peer1"
+    deployed = "mean1" if job.options["method"] in ("PCL", "OwnMean") else "peer1"
     lines = []
     for epoch in range(job.epochs if epochs is None else epochs):
         last = epoch + 1 == job.epochs

@@ -28,7 +28,11 @@ def averaged_baseline() -> Method:
     return method
 
 
-averaging = pytest.mark.parametrize("build", [pcl, averaged_baseline])
+def own_mean() -> Method:
+    return coterie.OwnMean(PeerNet(TinyNet, 1, example=torch.zeros(2, 3, 8, 8)), beta=0.5)
+
+
+averaging = pytest.mark.parametrize("build", [pcl, averaged_baseline, own_mean])
 
 
 def batch(method: Method) -> tuple[list[Tensor], Tensor]:

@@ -15,13 +15,14 @@ from scipy import stats
 from coterie.paper import study
 from coterie.paper.cells import table_cells
 from coterie.paper.document import END
+from coterie.paper.figures import draw_figure
 from coterie.paper.reproduce import Reproduction
 from coterie.paper.sections import study_section
 from coterie.paper.study import PRIMARY, Study
 from coterie.report import page
 from coterie.report.table import to_latex
 from tests.helpers.common import refused
-from tests.helpers.study import ERRORS, shown, write_study_run
+from tests.helpers.study import ERRORS, MIXED, shown, toy_study, write_study_run
 from tests.metrics.test_seeds import holm_by_definition, scipys_p
 
 
@@ -62,6 +63,37 @@ def test_the_tables_numbers_are_those_of_the_runs(
         "PCL + CutMix - CutMix, 4x epochs": "no win",
         "KDCL + CutMix - CutMix": "KDCL + CutMix wins",
     }
+
+
+def test_each_family_is_adjusted_tabulated_and_drawn_by_itself(tmp_path: Path) -> None:
+    options = toy_study().settings["study"][0].options
+    rows, pairs = study.CIFAR_ROWS, (*PRIMARY, *study.COMPARISONS_OF_OURS)
+    both = study.regime("toy", "digits, ResNet8", options, rows, 8, pairs, dict.fromkeys(MIXED, 0.5))
+    ours, mixed = study.OURS
+    errors = {**ERRORS, "CutMix, 2x epochs": [36.4 + 0.2 * seed for seed in range(8)]}
+    errors |= {ours: [error - 0.7 for error in ERRORS["PCL"]], mixed: [36.0 + 0.2 * seed for seed in range(8)]}
+    for cell in table_cells("study", both, 8):
+        for seed, error in enumerate(errors.get(cell.row, ())):
+            write_study_run(tmp_path / "x", cell, seed, error)
+    (tmp_path / "x" / "protocol.json").write_text('{"protocol": "toy"}')
+    tables = Reproduction("study", both, tmp_path / "x", 8).tables()
+    first, second = tables.tables[1:]
+    assert (len(first.rows), len(second.rows)) == (6, 3)
+    assert "over the 6 comparisons of this family" in first.note
+    assert "over the 3 comparisons of this family" in second.note
+    entries = {entry["name"]: entry for entry in tables.plain["primary"]}
+    assert entries["PCL - alone"]["adjusted"] == pytest.approx(6 * 2 / 256)  # as without the other family
+    raw = {
+        pair.name: scipys_p([a - b for a, b in zip(errors[pair.row], errors[pair.reference], strict=True)])
+        for pair in study.COMPARISONS_OF_OURS
+    }
+    for name, p in holm_by_definition(raw, 3).items():
+        assert entries[name]["adjusted"] == pytest.approx(p)
+    assert entries[f"{ours} - PCL"]["verdict"] == f"{ours} wins"
+    drawn = draw_figure(tables)
+    assert drawn is not None
+    picture = drawn.read_text()
+    assert "Primary comparisons: digits, ResNet8" in picture and "Comparisons of OwnMean: digits" in picture
 
 
 def test_a_win_can_be_the_references(toy: Study, tmp_path: Path) -> None:
@@ -117,7 +149,7 @@ def test_terminal_and_markdown_have_the_same_cells(
     assert "| **KDCL + CutMix wins** |" in written and "| no win |" in written
     for form in (text, written):
         joined = " ".join(form.split())
-        assert "Seeds measure this test set" in joined and "over the 6 primary comparisons" in joined
+        assert "Seeds measure this test set" in joined and "over the 6 comparisons of this family" in joined
         half = 196 * math.sqrt(np.mean(ERRORS["alone"]) / 100 * (1 - np.mean(ERRORS["alone"]) / 100) / 10_000)
         assert f"10,000 test images would move the error of alone by ± {half:.1f} points" in joined
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from ..peers.net import PeerNet
@@ -13,14 +12,16 @@ from .losses import PAPER_BETA, total
 
 
 class OwnMean(Method):
-    """One network taught by its own mean model on another view.
+    """One network taught by its own mean model on another view (after Mean Teacher, Tarvainen & Valpola, 2017).
 
     L = CE(z, y) + lambda T^2 KL(softmax_T(z^mt) || softmax_T(z))
     ce           CE(z, y); z are the network's logits of the first view.
     distil_mean  the rest, without ramp-up; z^mt are the mean model's logits of the second view.
 
-    The mean model, which is deployed, has the running average of the network's weights (Eq. 7-8 of PCL). This is
-    Mean Teacher (Tarvainen & Valpola, NeurIPS 2017) with all images labelled, and KL for the squared difference.
+    The mean model has the running average of the network's weights (Eq. 7-8 of PCL). It is deployed.
+
+    Our reading of Mean Teacher: all images have labels, KL replaces the squared difference, and the mean model is
+    in evaluation mode.
 
     Args:
         net: the network, a PeerNet of one peer.
@@ -31,28 +32,27 @@ class OwnMean(Method):
 
     trains = "one network"
 
-    def __init__(self, net: PeerNet, temperature: float = 3, weight: float = 1, beta: float | None = None) -> None:
+    def __init__(
+        self, net: PeerNet, temperature: float = 3.0, weight: float = 1.0, beta: float | None = None
+    ) -> None:
         super().__init__(net)
-        self.temperature, self.weight = temperature, weight
+        self.temperature, self.weight, self.deploys_mean = temperature, weight, True
         self.keep_mean(PAPER_BETA if beta is None else beta)
-        self.deploys_mean = True
 
     def forward(self, views: Views, targets: Tensor, epoch: float) -> dict[str, Tensor]:
-        assert self.mean_method is not None
-        z = self.net([views[0]]).logits
-        with torch.no_grad():
-            teacher = self.mean_method.net([views[1]]).logits
-        return total(
-            ce=self.cross_entropy(z, targets),
-            distil_mean=self.weight * self.task.distil_loss(teacher, z, self.temperature),
-        )
+        network, mean = (method.net for _, method in self.raw_and_mean())  # the mean model has no gradients
+        z, teacher = network([views[0]]).logits, mean([views[1]]).logits
+        ce, distil = self.cross_entropy(z, targets), self.task.distil_loss(teacher, z, self.temperature)
+        return total(ce=ce, distil_mean=self.weight * distil)
 
     @classmethod
     def view_count(cls, peers: int, options: Mapping[str, object] = {}) -> int:
         return 2
 
     @classmethod
-    def step_cost(cls, *args: object, **options: object) -> float:
+    def step_cost(
+        cls, peers: int, share: float, options: Mapping[str, object] = {}, teacher_size: float = 1.0
+    ) -> float:
         return 1 + 1 / 3  # the mean model only goes forward
 
     @classmethod

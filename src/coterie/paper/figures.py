@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from ..report.picture import Panel, picture
 from .cells import ResultCell
 from .readings import RecordValue, accuracy, averaged_error, branch_variance, deployed_error
 from .result_tables import ResultTables, paper_title
-from .results import ResultRuns
+from .results import ComparisonResult, ResultRuns
 
 Drawing = tuple[list[Panel], list[tuple[str, str]]]
 """Panels, and the legend of both."""
@@ -73,7 +74,7 @@ def draw_figure(tables: ResultTables) -> Path | None:
     if not panels:
         return None
     setting = tables.lines[0].setting
-    titles = {"split": setting, "study": "The study's primary comparisons"}
+    titles = {"split": setting, "study": "The study's planned comparisons"}
     title = titles.get(experiment) or f"{paper_title(experiment)}: {setting}"
     file = tables.runs.out / f"{experiment}.svg"
     write(file, picture(title, panels, legend))
@@ -98,9 +99,22 @@ def _draw_split(tables: ResultTables) -> Drawing:
 
 
 def _draw_primary(tables: ResultTables) -> Drawing:
-    """Draw a row for each primary comparison: its seeds, their mean with its interval, and the verdict."""
-    rows, results = [], []
-    for result in tables.primary:
+    """Draw a panel for each family of planned comparisons that has runs."""
+    panels = []
+    for family, results in groupby(tables.primary, key=lambda result: result.family):
+        rows, verdicts = _comparison_rows(list(results))
+        if any(dots for _, dots in rows):
+            heading = f"{family}: {tables.lines[0].setting}"
+            x = "points of top-1 error: mean, 95 % interval, each seed (left of zero: fewer errors)"
+            chart = dot_chart(heading, rows, x, left=186, width=712, right=222, results=verdicts, through=[0.0])
+            panels.append(Panel(chart, dot_chart_height(len(rows)), width=712, heading=heading))
+    return panels, []
+
+
+def _comparison_rows(results: Sequence[ComparisonResult]) -> tuple[list[tuple[str, list[Dot]]], list[str]]:
+    """Return a row for each comparison, with its seeds and their mean with its interval; and what came out."""
+    rows, verdicts = [], []
+    for result in results:
         difference, verdict = result.difference, result.verdict
         if result.complete:
             verdict = f"{verdict}, {result.seeds} seeds"
@@ -109,13 +123,8 @@ def _draw_primary(tables: ResultTables) -> Drawing:
             dots = [replace(_dot(difference.mean, difference.half_width), colour=2, points=result.by_seed)]
             text = f"{difference.amount}\n{verdict}"
         rows.append((f"{result.row}\nminus {result.reference}", dots))
-        results.append(text)
-    if not any(dots for _, dots in rows):
-        return [], []
-    heading = tables.lines[0].setting
-    x = "points of top-1 error: mean, 95 % interval, each seed (left of zero: fewer errors)"
-    chart = dot_chart(heading, rows, x, left=186, width=712, right=222, results=results, through=[0.0])
-    return [Panel(chart, dot_chart_height(len(rows)), width=712, heading=heading)], []
+        verdicts.append(text)
+    return rows, verdicts
 
 
 def _dot(mean: float, half_width: float | None) -> Dot:

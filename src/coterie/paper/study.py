@@ -25,7 +25,7 @@ EVALUATIONS = 10
 
 @dataclass(frozen=True)
 class Comparison:
-    """A difference in error between two rows, stated before the first run of either."""
+    """A difference in error between two rows, stated before the first run of `row`."""
 
     row: str
     reference: str
@@ -45,7 +45,9 @@ class Study(Protocol):
 
     @property
     def primary_rows(self) -> set[str]:
-        return {row for comparison in self.primary for row in (comparison.row, comparison.reference)}
+        """The rows of the first family, which are trained first."""
+        first = [pair for pair in self.primary if pair.family == Comparison.family]
+        return {row for pair in first for row in (pair.row, pair.reference)}
 
 
 CIFAR_ROWS = (

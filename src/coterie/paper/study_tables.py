@@ -1,4 +1,4 @@
-"""The study's tables: its rows, its primary comparisons, its screening."""
+"""The study's tables: its rows, its planned comparisons, its screening."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .study import HELD_OUT, Study
 ROWS_EXPLAINED = (
     "Top-1 error of the last epoch in per cent, mean ± standard deviation over n seeds; NLL of the same network. "
     "Differences in error are paired over the seeds that both rows have, ± half their 95 % confidence interval "
-    "(Student's t). Bold: a primary comparison that is won. Seeds won: with how many of them the row has the "
+    "(Student's t). Bold: a planned comparison that is won. Seeds won: with how many of them the row has the "
     "lower error. Cost: the computation of the training relative to alone, by what a step computes."
 )
 BRIEFLY_EXPLAINED = (
     "Top-1 error of the last epoch, mean ± standard deviation over n seeds, each with its own training images; "
-    "differences are paired over the seeds, ± half their 95 % confidence interval. Bold: a primary comparison "
+    "differences are paired over the seeds, ± half their 95 % confidence interval. Bold: a planned comparison "
     f"that is won (exact paired sign-flip test, Holm p < {LEVEL:g}). "
     "Cost: the computation of the training relative to alone."
 )
 PRIMARY_EXPLAINED = (
     "p: exact paired sign-flip test over the seeds, two-sided. Holm p: adjusted by Holm's method over the "
-    f"{{family}} primary comparisons of this family. A win: all planned seeds are there, Holm p < {LEVEL:g}."
+    f"{{family}} comparisons of this family. A win: all planned seeds are there, Holm p < {LEVEL:g}."
 )
 SCREENING_EXPLAINED = (
     f"Top-1 error in per cent on {HELD_OUT:,} training images a class that no row trains with, mean ± standard "
