@@ -100,14 +100,18 @@ def _draw_split(tables: ResultTables) -> Drawing:
 
 def _draw_primary(tables: ResultTables) -> Drawing:
     """Draw a panel for each family of planned comparisons that has runs."""
-    panels = []
+    panels: list[Panel] = []
+    setting = tables.lines[0].setting
     for family, results in groupby(tables.primary, key=lambda result: result.family):
         rows, verdicts = _comparison_rows(list(results))
         if any(dots for _, dots in rows):
-            heading = f"{family}: {tables.lines[0].setting}"
             x = "points of top-1 error: mean, 95 % interval, each seed (left of zero: fewer errors)"
-            chart = dot_chart(heading, rows, x, left=186, width=712, right=222, results=verdicts, through=[0.0])
-            panels.append(Panel(chart, dot_chart_height(len(rows)), width=712, heading=heading))
+            chart = dot_chart(
+                f"{family}: {setting}", rows, x, left=186, width=712, right=222, results=verdicts, through=[0.0]
+            )
+            panels.append(
+                Panel(chart, dot_chart_height(len(rows)), width=712, heading=family if panels else setting)
+            )
     return panels, []
 
 
