@@ -83,7 +83,9 @@ def test_mypy_sees_the_types_of_a_user_program(tmp_path: Path) -> None:
 
 
 def test_pyright_sees_the_types_of_a_user_program(tmp_path: Path) -> None:
-    errors, output = errors_of(["basedpyright"], tmp_path)  # pyright with Node.js in its wheel
+    errors, output = errors_of(
+        ["basedpyright", "--pythonpath", sys.executable], tmp_path
+    )  # pyright with Node.js in its wheel
     assert len(errors) == 2 and '"temperature" of type "float"' in errors[0], output
     assert '"epochs" of type "int"' in errors[1], output
     assert 'Type of "run" is "Run"' in output and 'Type of "coterie.MultiView" is "type[MultiView]"' in output

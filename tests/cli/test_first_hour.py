@@ -57,6 +57,7 @@ def shell(tmp_path: Path) -> Shell:
     return type_line
 
 
+@pytest.mark.slow  # about a minute; test_docs_blocks.py runs the page's commands every day
 def test_from_photographs_to_a_prediction(shell: Shell, tmp_path: Path) -> None:
     verdict = shell(COMPARE)
     assert max(len(line.rstrip()) for line in verdict.splitlines()) <= 80

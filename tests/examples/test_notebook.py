@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "quickstart.ipynb"
@@ -18,6 +19,7 @@ def printed(notebook: nbformat.NotebookNode) -> list[str]:
     return [output.text if "text" in output else output.data["text/plain"] for output in kept]
 
 
+@pytest.mark.slow  # half a minute
 def test_the_notebook_runs_and_shows_what_is_stored(tmp_path: Path) -> None:
     stored, fresh = (nbformat.read(NOTEBOOK, as_version=4) for _ in range(2))
     assert 6 <= len(stored.cells) <= 10

@@ -102,10 +102,10 @@ class Scenario:
 
 
 SCENARIOS = {
-    "train": Scenario([*TRAIN, "--out", "out"], trained, 13),
-    "export": Scenario(["export", "run", "-o", "student.safetensors"], digests, 8),
-    "evaluate": Scenario(["evaluate", "run", "--costs"], evaluated, 8),
-    "report": Scenario(["report", "run", "-o", "report.html"], reported, 8),
+    "train": Scenario([*TRAIN, "--out", "out"], trained, 7),
+    "export": Scenario(["export", "run", "-o", "student.safetensors"], digests, 4),
+    "evaluate": Scenario(["evaluate", "run", "--costs"], evaluated, 4),
+    "report": Scenario(["report", "run", "-o", "report.html"], reported, 4),
     "study": Scenario(
         ["reproduce", *STUDY, "--processes", "1", "--out", "out", "--into", "results.md"],
         studied,
