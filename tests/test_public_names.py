@@ -83,9 +83,8 @@ def test_mypy_sees_the_types_of_a_user_program(tmp_path: Path) -> None:
 
 
 def test_pyright_sees_the_types_of_a_user_program(tmp_path: Path) -> None:
-    errors, output = errors_of(
-        ["basedpyright", "--pythonpath", sys.executable], tmp_path
-    )  # pyright with Node.js in its wheel
+    pyright = ["basedpyright", "--pythonpath", sys.executable]  # with Node.js in its wheel
+    errors, output = errors_of(pyright, tmp_path)
     assert len(errors) == 2 and '"temperature" of type "float"' in errors[0], output
     assert '"epochs" of type "int"' in errors[1], output
     assert 'Type of "run" is "Run"' in output and 'Type of "coterie.MultiView" is "type[MultiView]"' in output

@@ -95,7 +95,7 @@ OPERATORS = {
     "DML": 461,
     "KDCL": 456,
     "MCL": 710,
-    "OwnMean": 240,
+    "OwnMean": 237,
     "PCL": 676,
 }
 

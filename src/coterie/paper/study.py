@@ -112,12 +112,15 @@ PRIMARY = (
     Comparison("KDCL + CutMix", "CutMix"),
 )
 """The primary comparisons; nothing is added to them later."""
-COMPARISONS_OF_OURS = (
-    Comparison(OURS[0], "PCL", "Comparisons of OwnMean"),
-    Comparison(OURS[1], "CutMix", "Comparisons of OwnMean"),
-    Comparison(OURS[1], "CutMix, 2x epochs", "Comparisons of OwnMean"),  # equal cost
+COMPARISONS_OF_OURS = tuple(
+    Comparison(row, reference, "Comparisons of OwnMean")
+    for row, reference in (
+        (OURS[0], "PCL"),
+        (OURS[1], "CutMix"),
+        (OURS[1], "CutMix, 2x epochs"),  # equal cost
+    )
 )
-"""Stated after the search, before the first run of OwnMean in the study."""
+"""Stated during the search, before the first run of OwnMean in the study."""
 
 MIXING: dict[str, dict[str, float | None]] = {
     "cifar": {
